@@ -16,7 +16,7 @@ from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.examples import parts_of, spread
 from meds_openrlhf.results.intervals import DIFFERENCES, mean_intervals
 from meds_openrlhf.runs.log import NONE, Response
-from meds_openrlhf.themes.departure import departure, departure_span
+from meds_openrlhf.themes.departure import departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, by_departure
 
 TEXTS = 6  # responses that are read of a cluster, and right ones of a prompt
@@ -154,24 +154,23 @@ def _examples(
     names: list[str],
 ) -> list[list[dict[str, Any]]]:
     """For each theme some responses of its biggest clusters, of different prompts; first those that its name fits."""
-    best = []  # of each cluster: whether the name does not fit it, the cluster, and its response
+    best = []  # of each cluster: whether the name does not fit it, the cluster, its response and the marked part
     for number in np.flatnonzero(theme != NO_THEME).tolist():
-        name, cluster = names[theme[number]], texts[number]
-        misfits = [name not in " ".join(departure(response, *cluster.numbers)) for response in cluster.responses]
-        best.append((min(misfits), number, misfits.index(min(misfits))))
+        parts = [departure(response, *texts[number].numbers) for response in texts[number].responses]
+        misfits = [names[theme[number]] not in " ".join(words) for words, _ in parts]
+        which = misfits.index(min(misfits))
+        best.append((misfits[which], number, which, parts[which][1]))
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     chosen: list[dict[int, dict[str, Any]]] = [{} for _ in names]
-    for _, number, which in sorted(best, key=lambda entry: entry[0]):  # stable: the biggest first
+    for _, number, which, part in sorted(best, key=lambda entry: entry[0]):  # stable: the biggest first
         prompt, label = atlas.clusters.loc[clusters[number], ["prompt", "number"]].tolist()
-        if prompt in (of_theme := chosen[theme[number]]) or len(of_theme) == EXAMPLES:
-            continue
-        text, place = texts[number].responses[which], members[number][which]
-        start, end = departure_span(text, *texts[number].numbers)
-        of_theme[prompt] = {
-            "prompt": place_of[prompt],
-            "label": label,
-            "s": int(atlas.rollouts.step[place]),
-            "i": int(atlas.rollouts.sample[place]),
-            "p": parts_of(Response(text, text[start:end], start), EXAMPLE_CHARACTERS),
-        }
+        text, place, of_theme = texts[number].responses[which], members[number][which], chosen[theme[number]]
+        if prompt not in of_theme and len(of_theme) < EXAMPLES:
+            of_theme[prompt] = {
+                "prompt": place_of[prompt],
+                "label": label,
+                "s": int(atlas.rollouts.step[place]),
+                "i": int(atlas.rollouts.sample[place]),
+                "p": parts_of(Response(text, text[part], part.start), EXAMPLE_CHARACTERS),
+            }
     return [list(of_theme.values()) for of_theme in chosen]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,24 +45,13 @@ class Themes:
     names: list[str]
 
 
-def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
-    """Group k clusters of ``sizes`` (k,) rollouts by where their responses depart from the right ones."""
-    return find_themes(departures_of(clusters), sizes)
-
-
-def departures_of(
-    clusters: Sequence[ClusterTexts], read: Callable[[str, frozenset[str], frozenset[str]], list[str]] = departure
-) -> list[list[list[str]]]:
-    """The words of each response of each cluster that ``read`` returns."""
-    return [[read(response, *cluster.numbers) for response in cluster.responses] for cluster in clusters]
-
-
-def find_themes(departures: Sequence[Sequence[list[str]]], sizes: NDArray[np.int64], most: int = MOST_THEMES) -> Themes:
-    """Group k clusters, given the departures of some of their responses and their ``sizes`` (k,) in rollouts.
+def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64], most: int = MOST_THEMES) -> Themes:
+    """Group k clusters of ``sizes`` (k,) rollouts by where their responses depart from the right ones.
 
     Clusters are compared by the cosine of their phrases of one to three words, weighted by how rare a phrase is, and
     joined by average linkage until at most ``most`` themes are left. docs/atlas.md compares this with other ways.
     """
+    departures = [[departure(response, *cluster.numbers)[0] for response in cluster.responses] for cluster in clusters]
     theme = np.full(len(departures), NO_THEME, np.int64)
     with_text = np.array([any(texts) for texts in departures], bool)
     if with_text.any():

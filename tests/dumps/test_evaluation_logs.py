@@ -1,7 +1,7 @@
 """Sample logs of lm-eval and Inspect, as they wrote them, and what of them is refused.
 
 Two problems, two responses to each. lm-eval: a task with three filters and two metrics, and one of multiple choice.
-Inspect: two epochs of both problems as an archive, and one of the first as JSON, with two scorers.
+Inspect: two epochs of both problems, with two scorers.
 """
 
 import json
@@ -49,16 +49,14 @@ def test_logs_of_lm_eval_are_read() -> None:
 
 
 def test_logs_of_inspect_are_read() -> None:
-    [archive, log] = [*INSPECT.glob("*.eval"), *INSPECT.glob("*.json")]
     epochs = [(TWO, "4", 1.0), (SEVEN, "8", 0.0), (TWO, "5", 0.0), (SEVEN, "7", 1.0)]
     truths = {"2+2": "4", "be brief\n\n3+4": "7 or seven"}
     expected = [
         Rollout(prompt, f"\\boxed{{{answer}}}", reward, truths[prompt], messages=tuple(messages))
         for (prompt, messages), answer, reward in epochs
     ]
-    steps, dump = read(archive, reward="includes")
+    steps, dump = read(INSPECT, reward="includes")
     assert (steps, dump.format_name) == ([(1, expected)], "inspect")
-    assert read(log, reward="includes")[0] == [(1, expected[:1])]
     with pytest.raises(ConfigError, match=r"several columns of numbers \(includes, length\)\. Choose one"):
         read(INSPECT)
 
@@ -69,9 +67,8 @@ def lm_eval_line(**more: Any) -> dict[str, Any]:
 
 
 def inspect_line(**more: Any) -> dict[str, Any]:
-    [path] = INSPECT.glob("*.json")
-    sample = json.loads(path.read_text())["samples"][0]
-    return {"model": "m", INSPECT_SAMPLE: {**sample, "scores": {"includes": {"value": "C"}}, **more}}
+    sample = {"input": "2+2", "target": "4", "output": {"completion": "4"}, "scores": {"includes": {"value": "C"}}}
+    return {"model": "m", INSPECT_SAMPLE: {**sample, **more}}
 
 
 def rollout_of(row: dict[str, Any], **columns: str) -> Rollout:
@@ -139,12 +136,3 @@ def test_what_is_no_archive_or_a_damaged_one_is_refused(tmp_path: Path, content:
         path.write_text(content)
     with pytest.raises(ConfigError, match=rf"a\.eval: cannot be read \({reason}: .*\)\. Leave it out\.$"):
         read(path, reward="includes")
-
-
-def test_what_is_no_log_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "results_2026.json").write_text('{\n  "results": {}\n}')
-    (tmp_path / "settings.json").write_text('{\n  "seed": 1\n}')
-    (tmp_path / "lines.json").write_text(f"{json.dumps(lm_eval_line())}\n")
-    [(_, rollouts)], dump = read(tmp_path)
-    assert len(rollouts) == 1
-    assert dump.counts.examples == {"that are not JSON objects": str(tmp_path / "settings.json")}
