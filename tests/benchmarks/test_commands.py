@@ -24,12 +24,19 @@ FIRST_COLUMN = {
 }
 
 
+# One starts Ray, which takes minutes.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow if name == "step_host_time" else ())
+    for name in sorted(set(re.findall(r"python -m benchmarks\.(\w+)", PAGE)))
+]
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"python -m benchmarks\.(\w+)", PAGE))))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_command_of_the_page_prints_its_table(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "report" and shutil.which("chromium") is None:
         pytest.skip("no chromium on the PATH; apt-get install chromium")
-    if name == "step_host_time":  # starts Ray
+    if name == "step_host_time":
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}", "--quick", "--rounds=1"], check=True)
     else:
         import_module(f"benchmarks.{name}").main(["--quick", "--rounds=1"])

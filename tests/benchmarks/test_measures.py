@@ -1,13 +1,9 @@
-"""What the benchmarks measure with: engines in simulated time, the memory's reference, the recorder's two passes."""
+"""What the benchmark of generation measures with: engines in simulated time."""
 
 import math
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
-from benchmarks import memory, recorder
 from benchmarks.generation import PROMPT, SimulatedFleet, step_seconds
 
 
@@ -43,27 +39,3 @@ def test_prompts_go_to_the_engine_with_the_fewest_and_aborted_ones_leave_it() ->
     fleet.cancel(calls[2:])
     assert fleet.wait(calls[1:2]) == [calls[1]]
     assert [engine.next_event() for engine in fleet.usable] == [math.inf, math.inf]
-
-
-def test_the_reference_takes_a_majority_of_three_and_the_smallest_label_of_a_tie() -> None:
-    angles = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
-    stored = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    new = np.array([[np.cos(0.05), np.sin(0.05)], [np.cos(1.15), np.sin(1.15)]])
-    labels = np.array([[4, 4, -1, 3, 2, 5]], dtype=np.int32)
-    found, clear = memory.reference_votes(new[None], stored[None], labels)
-    assert (found.tolist(), clear.tolist()) == ([4, 2], [True, False])
-
-
-def test_the_recorders_passes_agree_or_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, own = recorder.measure(recorder.QUICK._replace(dtype=torch.bfloat16), "cpu", rounds=3)
-    assert len(own.values) == 3
-    assert max(own.values) < 100
-    recorded_pass = recorder.recorded_pass
-
-    def changed(*arguments: Any) -> recorder.Pass:
-        log_probs, seconds = recorded_pass(*arguments)
-        return log_probs + 0.1, seconds
-
-    monkeypatch.setattr(recorder, "recorded_pass", changed)
-    with pytest.raises(AssertionError, match="the recorder changes the log-probs"):
-        recorder.main(["--quick"])

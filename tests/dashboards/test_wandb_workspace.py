@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +17,14 @@ from tests.http_server import JsonHandler, serving
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    file = tmp_path_factory.mktemp("wandb") / "dashboard.json"
-    assert main(["--offline", str(file)]) == 0
-    specified: dict[str, Any] = json.loads(file.read_text())
-    return specified
-
-
-@pytest.fixture(scope="module")
-def panels(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for section in content["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
-
-
-def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list[dict[str, Any]]) -> None:
+def test_every_metric_of_the_catalogue_and_evaluations_of_any_source_are_drawn_over_training_steps(
+    tmp_path: Path,
+) -> None:
+    assert main(["--offline", str(tmp_path / "dashboard.json")]) == 0
+    content = json.loads((tmp_path / "dashboard.json").read_text())
+    again = WorkspaceViewspec.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert again == content  # W&B's own models read it back
+    panels = [panel for section in content["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
     shown = [panel["config"]["metrics"] for panel in panels if "metrics" in panel["config"]]
     names = [f"train/{metric.name}" for chart in CHARTS for metric in chart.metrics]
     assert [name for metrics in shown for name in metrics] == names
@@ -41,20 +36,12 @@ def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list
     plots = [panel for panel in panels if panel["viewType"] == "Run History Line Plot"]
     assert len(plots) == len(panels) - 1  # the table
     assert {panel["config"]["xAxis"] for panel in plots} == {"train/global_step"}
-
-
-def test_evaluations_of_any_source_are_found(panels: list[dict[str, Any]]) -> None:
-    plots = [panel["config"] for panel in panels if "metricRegex" in panel["config"]]
-    assert all(plot["useMetricRegex"] is True for plot in plots)
-    pass_at_k, unanswered = (plot["metricRegex"] for plot in plots)
+    evaluations = [panel["config"] for panel in panels if "metricRegex" in panel["config"]]
+    assert all(plot["useMetricRegex"] is True for plot in evaluations)
+    pass_at_k, unanswered = (plot["metricRegex"] for plot in evaluations)
     assert re.fullmatch(pass_at_k, "eval/eval_arithmetic_pass16")
     assert re.fullmatch(unanswered, "eval/eval_arithmetic_unanswered_rate")
     assert not re.fullmatch(pass_at_k, "eval/eval_arithmetic_truncated_rate")
-
-
-def test_wandbs_own_models_read_the_file_back(content: dict[str, Any]) -> None:
-    again = WorkspaceViewspec.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert again == content
 
 
 def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
