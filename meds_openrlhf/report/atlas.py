@@ -5,6 +5,7 @@ The tables are small and cover everything that is listed. Details (examples, hea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -39,6 +40,10 @@ class Atlas:
     shown: NDArray[np.int64]  # prompt indices, in the order of the prompts' biggest clusters
     texts: dict[str, str]
     limits: Limits
+
+    def responses(self, places: Iterable[int]) -> dict[int, Response]:
+        """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
+        return self.rollouts.responses(places)
 
     def is_member(self, cluster: int) -> NDArray[np.bool_]:
         """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
@@ -109,7 +114,7 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
         sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, atlas.limits.examples)
     right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
     every = chain(*right.values(), *sources.values())
-    responses = atlas.rollouts.responses(every)  # together, because each file has rows of many prompts
+    responses = atlas.responses(every)  # together, because each file has rows of many prompts
     details = {}
     for place, prompt in enumerate(atlas.shown.tolist()):
         if prompt in wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -70,9 +71,10 @@ def grouping_of(judge: JudgeSettings | None) -> Grouping:
     """How themes are made: by words, or by a language model."""
     if judge is None:
         return by_departure
-    from meds_openrlhf.themes.naming import ThemesOfModel  # imports openai, of the extra `judge`
+    from meds_openrlhf.judge.client import JudgeClient  # imports openai, of the extra `judge`
+    from meds_openrlhf.themes.naming import by_model
 
-    return ThemesOfModel(judge)
+    return partial(by_model, JudgeClient(judge))
 
 
 def _compared(atlas: Atlas) -> NDArray[np.int64]:
@@ -88,7 +90,7 @@ def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[list[int]]
     members = [spread(places[log.has_text[places]], TEXTS).tolist() for places in map(atlas.members, clusters.tolist())]
     prompts = atlas.clusters["prompt"].to_numpy()[clusters].tolist()
     right = right_places(atlas.rows, log, prompts, TEXTS)
-    found = log.responses(chain(*members, *right.values()))
+    found = atlas.responses(chain(*members, *right.values()))
 
     def read(places: list[int]) -> list[str]:
         return [found[place].text for place in places]
