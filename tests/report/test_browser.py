@@ -13,10 +13,11 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report import Limits, write_report
 from tests.report.conftest import Opened
 from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_metrics, write_run
-from tests.report.test_page import HOSTILE
 from tests.report.test_themes import KINDS, LATER
 
 pytestmark = pytest.mark.e2e
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u2028@@script@@'\"&amp;\x00"
 
 
 @pytest.fixture(scope="module")
@@ -255,14 +256,14 @@ def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> 
         for step in RUN
     ]
     write_config(run, **{"data.prompt_dataset": HOSTILE})
-    write_metrics(run, 3, **{HOSTILE: 1.0})
+    write_metrics(run, 3, **{HOSTILE: 1.0, "half \ud83d": 1.0})
     write_memory(run, evil)
     write_log(run, evil, HOSTILE + "{}")
     with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("</script><script>document.title='owned'</script><img src=x")
         page.locator("#tabs a", has_text="Curves").click()
         page.get_by_text("All other metrics").click()
-        expect(page.locator(".others h4")).to_contain_text("onerror=alert(1)")
+        expect(page.locator(".others h4").first).to_contain_text("onerror=alert(1)")
         page.locator("#tabs a", has_text="Atlas").click()
         page.locator(".list tbody a").first.click()
         expect(page.locator(".asked")).to_contain_text("<img src=x onerror=alert(1)>")

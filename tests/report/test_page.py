@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report import Limits, write_report
-from tests.report.stored_runs import RUN, write_log, write_metrics, write_run
-
-HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u2028@@script@@'\"&amp;\x00"
+from tests.report.stored_runs import write_run
 
 
 def unpacked(html: str, name: str) -> Any:
@@ -36,19 +33,6 @@ def test_scripts_and_styles_are_allowed_by_their_hashes_and_nothing_else_is(tmp_
     assert "innerHTML" not in script
     assert "</script" not in script
     assert not re.search(r"\b(src|href)=[\"']?(https?:)?//", html)
-
-
-def test_texts_of_a_run_are_no_markup(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    evil = [[replace(one, text=HOSTILE, answer=HOSTILE) for one in step] for step in RUN]
-    write_log(run, evil, HOSTILE + "{}")
-    write_metrics(run, 3, **{HOSTILE: 1.0, "half \ud83d": 1.0})
-    html = write_report([run.root], tmp_path / "r.html").read_text()
-    assert "owned" not in html
-    core = unpacked(html, "core")
-    assert core["runs"][0]["atlas"]["prompts"]["text"][0].startswith("</script><script>")
-    assert {HOSTILE, "half \ud83d"} < set(core["runs"][0]["history"]["columns"])
-    assert unpacked(html, "details-0")["0"]["clusters"]["0"]["examples"][0]["p"] == [[1, HOSTILE]]
 
 
 def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> None:
