@@ -31,11 +31,3 @@ def test_queries_take_the_newest_process_of_each_shard_and_legends_name_what_the
         assert re.fullmatch(rf"{inner}|(sum|max) by \(run\) \({inner}\)", target["expr"])
         left = re.findall(r"\w+", target["expr"].partition("(")[2].partition(")")[0])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == set(left)
-
-
-def test_data_source_and_run_are_chosen_on_the_dashboard() -> None:
-    source, run = CONTENT["templating"]["list"]
-    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")
-    assert (run["name"], run["query"]) == ("run", "label_values(ray_meds_memory_rows, run)")
-    used = [run, *PANELS, *(target for _, target in TARGETS)]
-    assert {one["datasource"]["uid"] for one in used} == {"${datasource}"}
