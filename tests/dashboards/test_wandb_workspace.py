@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,47 +50,35 @@ def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err.startswith("error: --entity: must be given")
 
 
-@dataclass
-class Saved:
-    """The variables of the mutations that save a view, unless W&B ``refuses`` them."""
-
-    views: list[dict[str, Any]] = field(default_factory=list)
-    refuses: bool = False
-
-
 class Handler(JsonHandler):
-    """W&B's GraphQL in as far as a view is saved."""
+    """W&B's GraphQL in as far as a view is saved; ``views`` are the variables of the mutations."""
 
-    saved: Saved
+    views: list[dict[str, Any]]
+    status: list[int]
 
     def do_POST(self) -> None:
         asked = json.loads(self.body())
         if "upsertView" not in asked["query"]:
             viewer = {"id": "V", "entity": "me", "teams": None}
             return self.say(200, {"data": {"serverInfo": {"features": []}, "viewer": viewer}})
-        self.saved.views.append(asked["variables"])
+        self.views.append(asked["variables"])
         view = {"upsertView": {"view": {"id": "1", "name": "nw-abc-v"}, "inserted": True}}
-        return self.say(403 if self.saved.refuses else 200, {"data": view})
+        return self.say(self.status.pop(), {"data": view})
 
 
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saved]:
-    views = Saved()
-    with serving(Handler, saved=views) as url:
+def test_it_is_saved_as_a_view_of_the_project(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, views = ["--entity", "me", "--project", "errors"], list[dict[str, Any]]()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with serving(Handler, views=views, status=[403, 200]) as url:
         monkeypatch.setenv("WANDB_BASE_URL", url)
-        monkeypatch.setenv("WANDB_API_KEY", KEY)
-        yield views
-
-
-def test_it_is_saved_as_a_view_of_the_project(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--entity", "me", "--project", "errors"]
-    assert main(command) == 0
-    (view,) = saved.views
+        assert main(command) == 0
+        printed = capsys.readouterr()
+        assert main(command) == 2
+        refusal = capsys.readouterr()
+    view = views[0]
     assert (view["entityName"], view["projectName"], view["displayName"]) == ("me", "errors", "MEDS")
-    printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
-    saved.refuses = True
-    assert main(command) == 2
-    refusal = capsys.readouterr()
     assert "error: --project=me/errors: could not be saved at W&B" in refusal.err
     assert KEY not in printed.out + printed.err + refusal.out + refusal.err

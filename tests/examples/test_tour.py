@@ -37,8 +37,3 @@ def test_the_committed_outputs_are_what_the_cells_print_and_every_axis_has_a_lab
     figures = [one for cell in CELLS for one in cell["outputs"] if "image/png" in one.get("data", {})]
     assert len(figures) == len(labels) == 2
     assert all(x and y for x, y in labels)
-
-
-def test_the_tour_is_small() -> None:
-    assert sum(file.stat().st_size for file in (EXAMPLES / "tour_run").rglob("*") if file.is_file()) < 150_000
-    assert (EXAMPLES / "tour.ipynb").stat().st_size < 150_000

@@ -1,6 +1,5 @@
 """The atlas of small runs: clusters, their facts, examples and heatmaps."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,15 +67,6 @@ def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> N
     assert biggest["examples"][2]["p"] == [(0, "other \\boxed{"), (1, "13"), (0, "}")]
     assert [one["p"][0] for one in details[0]["right"]] == [(0, "right again \\boxed{")]
     assert details[1]["right"] == []
-
-
-def test_examples_take_other_answers_and_steps_first(run: RunPaths) -> None:
-    details = details_of(atlas_of(run, examples=2))
-    assert [one["s"] for one in details[0]["clusters"][0]["examples"]] == [1, 3]
-    same = [[replace(one, text="same \\boxed{1}") for one in step] for step in RUN]
-    write_log(run, same)
-    details = details_of(atlas_of(run))
-    assert len(details[0]["clusters"][0]["examples"]) == 1
 
 
 def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> None:

@@ -208,13 +208,6 @@ def test_a_heatmap_parts_members_from_neighbours(opened: Opened, tmp_path: Path)
         expect(heatmap.locator("> rect title").first).to_contain_text("layer 1: ")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_or_dark_as_the_system_is(opened: Opened, report: Path, scheme: str) -> None:
-    lightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
-    with opened(report, scheme=scheme) as page:
-        assert page.evaluate(lightness) is (scheme == "light")
-
-
 def test_nothing_is_wider_than_the_window(opened: Opened, report: Path) -> None:
     views = {
         "errors": ".theme",

@@ -59,13 +59,3 @@ def test_a_run_that_is_no_folder_and_an_output_that_is_one_are_named(
     write_run(tmp_path / "run")
     with pytest.raises(ConfigError, match=problem):
         write_report([tmp_path / run], Path(output))
-
-
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(tmp_path / "run")
-    write_report([run.root], run.report)
-    before = run.report.read_bytes()
-    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ConfigError, match="No space left"):
-        write_report([run.root], run.report)
-    assert run.report.read_bytes() == before
