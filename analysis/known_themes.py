@@ -30,8 +30,8 @@ from meds_openrlhf.report.themes import texts_of
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import NONE, place_key
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.themes.departure import words_of
-from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, departures_of, joined, phrase_vectors
+from meds_openrlhf.themes.departure import departure, words_of
+from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, joined, phrase_vectors
 
 Vectors = NDArray[np.float32]
 
@@ -48,7 +48,7 @@ def scores_of(run: Path) -> dict[str, float]:
     """The adjusted Rand index of each way. Raises ConfigError for a run without wrong rollouts with layer logits."""
     (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
     assert atlas is not None  # it has wrong rollouts
-    texts = texts_of(atlas, np.arange(len(atlas.clusters)))
+    _, texts = texts_of(atlas, np.arange(len(atlas.clusters)))
     with_text = np.array([any(cluster.responses) for cluster in texts], bool)
     cluster, kind = _clusters_of_rows(atlas, with_text), _kinds_of_rows(atlas, wrong, explanations)
     compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right
@@ -67,12 +67,14 @@ def scores_of(run: Path) -> dict[str, float]:
 def _ways(atlas: Atlas, texts: list[ClusterTexts], with_text: NDArray[np.bool_]) -> dict[str, Vectors]:
     """Unit vectors (k, d) of the clusters ``with_text``, in four ways."""
     texts = [cluster for cluster, has_text in zip(texts, with_text.tolist()) if has_text]
-    text, fingerprints = phrase_vectors(departures_of(texts, words_of)), _fingerprints(atlas)[with_text]
+    words = [[words_of(response, *cluster.numbers) for response in cluster.responses] for cluster in texts]
+    around = [[departure(response, *cluster.numbers)[0] for response in cluster.responses] for cluster in texts]
+    text, fingerprints = phrase_vectors(words), _fingerprints(atlas)[with_text]
     return {
         "text of the responses": text,
         "fingerprints, standardized within prompts": fingerprints,
         "both": np.concatenate([text, fingerprints], axis=1) / np.sqrt(2, dtype=np.float32),
-        "where responses depart (the default)": phrase_vectors(departures_of(texts)),
+        "where responses depart (the default)": phrase_vectors(around),
     }
 
 

@@ -65,17 +65,17 @@ def _page_of(root: Path, here: str, link: str) -> str | None:
     target = posixpath.normpath(posixpath.join(source, link))
     if (root / target / "README.md").is_file():
         target = posixpath.join(target, "README.md")
-    if target.startswith("..") or not (root / target).exists():
+    if target.startswith("..") or not (root / target).is_file():
         return None
     pages = {file: uri for uri, file in ROOT_PAGES.items()}
-    if target.startswith("docs/") and (root / target).is_file():
+    if target.startswith("docs/"):
         return target.removeprefix("docs/")
     return pages.get(posixpath.normpath(target)) or f"{SHOWN}/{target}.md"
 
 
 def _showing(path: Path, root: Path) -> str:
-    """Return a page with a file's text, or with the names in a folder. The search leaves it out."""
-    text = "\n".join(sorted(file.name for file in path.iterdir())) if path.is_dir() else path.read_text("utf-8")
+    """Return a page with a file's text. The search leaves it out."""
+    text = path.read_text("utf-8")
     title = f"`{path.relative_to(root).as_posix()}`"
     if path.suffix == ".ipynb":
         shown = "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])

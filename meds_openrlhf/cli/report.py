@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="folder of a run, e.g. runs/my-run")
     output = "file to write (default: report.html in the first RUN)"
     parser.add_argument("--output", metavar="FILE", type=Path, help=output)
-    export = "write the prompts of a theme of the first RUN, by its name or its place from 1, to a .jsonl file"
+    export = "write the prompts of a theme, by its name or its place in the report from 1, to a .jsonl file"
     parser.add_argument("--export", metavar=("THEME", "FILE"), nargs=2, help=export)
     add_judge_options(parser, "a language model that makes and names the themes, instead of their words")
     name_with = "the same as --judge-url: URL of the server with --judge-model, which makes and names the themes"
@@ -37,11 +37,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 
     given = vars(arguments)
     judge = judge_settings(given) if any(name.startswith("judge_") for name in given) else None
-    if arguments.export:
-        from meds_openrlhf.report.export import export_theme
-        from meds_openrlhf.results.tables import counted
-
-        theme, file = arguments.export
-        print(f"{file}: {counted(export_theme(arguments.runs[0], theme, Path(file), judge), 'prompt')}")
-    print(write_report(arguments.runs, arguments.output or RunPaths(arguments.runs[0]).report, judge=judge))
+    export = arguments.export and (arguments.export[0], Path(arguments.export[1]))
+    output = arguments.output or RunPaths(arguments.runs[0]).report
+    print(write_report(arguments.runs, output, judge=judge, export=export))
     return 0

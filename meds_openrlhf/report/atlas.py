@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import find_clusters, numbers_in, right_answers, visits_of
+from meds_openrlhf.report.clusters import find_clusters, right_answers, right_places, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
 from meds_openrlhf.report.examples import candidates, choose, parts_of
 from meds_openrlhf.report.heatmap import heatmap_of
@@ -49,6 +50,12 @@ class Atlas:
         of_prompt = self.rows.of(self.clusters["prompt"][cluster])
         member: NDArray[np.bool_] = self.rows.label[of_prompt] == self.clusters["number"][cluster]
         return member
+
+    def members(self, cluster: int) -> NDArray[np.int64]:
+        """The cluster's rollouts as places in the log, except those that are not in it."""
+        places = self.in_log[self.rows.of(self.clusters["prompt"][cluster])][self.is_member(cluster)]
+        known: NDArray[np.int64] = places[places != NONE]
+        return known
 
 
 def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
@@ -104,15 +111,14 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
     for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
         prompt = int(atlas.clusters["prompt"][cluster])
         wanted.setdefault(prompt, []).append(cluster)
-        places = atlas.in_log[atlas.rows.of(prompt)][atlas.is_member(cluster)]
-        sources[cluster] = candidates(places, atlas.rollouts, atlas.limits.examples)
-    right = _right_places(atlas, list(wanted))
-    every = {*right.values(), *(place for places in sources.values() for place in places)}
+        sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, atlas.limits.examples)
+    right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
+    every = chain(*right.values(), *sources.values())
     responses = atlas.responses(every)  # together, because each file has rows of many prompts
     details = {}
     for place, prompt in enumerate(atlas.shown.tolist()):
         if prompt in wanted:
-            newest = _examples(atlas, [right[prompt]], 1, responses) if prompt in right else []
+            newest = _examples(atlas, right.get(prompt, []), 1, responses)
             details[place] = {"right": newest, "clusters": _entries(atlas, prompt, wanted[prompt], sources, responses)}
     return details
 
@@ -166,14 +172,6 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         }
         entries.append(entry)
     return {name: [entry[name] for entry in entries] for name in entries[0]}
-
-
-def _right_places(atlas: Atlas, prompts: list[int]) -> dict[int, int]:
-    """The newest right rollout with a text of each of ``prompts``, if the log has any."""
-    fits = np.flatnonzero(atlas.rollouts.correct & atlas.rollouts.has_text)
-    number = numbers_in(atlas.rows, atlas.rollouts)[fits]
-    wanted = np.isin(number, prompts)
-    return dict(zip(number[wanted].tolist(), fits[wanted].tolist()))
 
 
 def _cut(text: str, most: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -59,3 +60,11 @@ def numbers_in(rows: ErrorRows, log: RolloutLog) -> NDArray[np.int64]:
     known = {key: number for number, key in enumerate(rows.prompts)}
     numbers = np.array([known.get(key, NONE) for key in log.prompts], dtype=np.int64)
     return numbers[log.prompt]
+
+
+def right_places(rows: ErrorRows, log: RolloutLog, prompts: Collection[int], most: int) -> dict[int, list[int]]:
+    """The newest right rollouts with a text, up to ``most``, of each of ``prompts`` that has any."""
+    places = np.flatnonzero(log.correct & log.has_text)
+    right = pd.DataFrame({"prompt": numbers_in(rows, log)[places], "place": places})
+    right = right[right["prompt"].isin(prompts)]
+    return {int(prompt): group.tolist()[-most:] for prompt, group in right.groupby("prompt")["place"]}

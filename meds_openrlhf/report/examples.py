@@ -19,10 +19,9 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> 
     The first half of those wanted are one of each of the most frequent answers of all ``places``; the others are spread
     over the steps, the last first. The rest are spares for duplicate texts.
     """
-    known = places[places != NONE]
-    with_text = known[rollouts.has_text[known]]
+    with_text = places[rollouts.has_text[places]]
     by_answer = dict(zip(rollouts.answer[with_text][::-1].tolist(), with_text[::-1].tolist()))  # the first of each
-    frequent = [answer for answer, _ in Counter(rollouts.answer[known].tolist()).most_common() if answer in by_answer]
+    frequent = [answer for answer, _ in Counter(rollouts.answer[places].tolist()).most_common() if answer in by_answer]
     frequent.sort(key=lambda answer: answer == NONE)  # rollouts without an answer come last
     coarse, fine = (spread(with_text, number).tolist() for number in (wanted, 2 * wanted))
     one_of_each = [by_answer[answer] for answer in frequent[: (wanted + 1) // 2]]

@@ -17,6 +17,7 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import details_of, read_atlas, tables_of
+from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
@@ -35,11 +36,16 @@ _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
 
 def write_report(
-    runs: list[Path], output: Path, limits: Limits | None = None, judge: JudgeSettings | None = None
+    runs: list[Path],
+    output: Path,
+    limits: Limits | None = None,
+    judge: JudgeSettings | None = None,
+    export: tuple[str, Path] | None = None,
 ) -> Path:
     """Write the report of one or several run folders atomically to ``output``, and return ``output``.
 
-    With a ``judge``, this language model makes and names the themes.
+    With a ``judge``, this language model makes and names the themes. ``export`` names a theme and the file for its
+    prompts; see `export_theme`.
 
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
@@ -62,10 +68,12 @@ def write_report(
     }
     for run, atlas in zip(facts, atlases):
         run["atlas"] = atlas and tables_of(atlas)
-    mapped = [number for number, atlas in enumerate(atlases) if atlas is not None]
-    themes = themes_of([atlas for atlas in atlases if atlas is not None], grouping_of(judge)) if mapped else None
+    logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
+    themes = themes_of([*logged.values()], grouping_of(judge)) if logged else None
     if themes is not None:
-        page["themes"] = {**themes, "runs": dict(zip(mapped, themes["runs"])), "model": judge and judge.model}
+        page["themes"] = {**themes, "runs": dict(zip(logged, themes["runs"])), "model": judge and judge.model}
+    if export is not None:
+        export_theme([*logged.values()], themes, *export)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     try:
         write_atomically(output, render(pack(page), details))

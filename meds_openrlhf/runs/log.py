@@ -95,16 +95,6 @@ def texts_of(run: Path, rows: pa.Table) -> list[dict[str, Any]]:
     return [dict(zip(TEXTS, found[row])) for row in range(len(rows))]
 
 
-def prompts_with_truth(paths: RunPaths) -> dict[str, tuple[str, str | None]]:
-    """The text of each prompt as sent to the engines, and its ground truth, None if the log has none; by key."""
-    found: dict[str, tuple[str, str | None]] = {}
-    for table in read_rollouts(paths, ("prompt", "prompt_text", "ground_truth")):
-        first = np.unique(codes_of(table["prompt"])[0], return_index=True)[1]
-        for row in table.take(pa.array(first)).to_pylist():
-            found.setdefault(row["prompt"], (row["prompt_text"], row["ground_truth"]))
-    return found
-
-
 @dataclass(frozen=True)
 class Response:
     """A rollout's response; ``answer_start`` is the position of its answer in ``text``, None if unknown."""
@@ -128,7 +118,8 @@ class RolloutLog:
     has_text: NDArray[np.bool_]  # (n,)
     prompts: list[str]  # keys
     answers: list[str]
-    prompt_texts: dict[str, str]  # by key
+    prompt_texts: dict[str, str]  # by key, as sent to the engines
+    truths: dict[str, str | None]  # by key
 
     def __len__(self) -> int:
         return len(self.step)
@@ -151,11 +142,12 @@ def read_log(paths: RunPaths) -> RolloutLog:
     columns = ("step", "sample", "prompt", "answer", "correct", "penalty")
     tables = [ROLLOUT_SCHEMA.empty_table().select(columns).append_column("has_text", pa.array([], pa.bool_()))]
     texts: dict[str, str] = {}
-    for table in read_rollouts(paths, (*columns, "prompt_text", "response")):
-        codes, keys = codes_of(table["prompt"])
-        first = np.unique(codes, return_index=True)[1]
-        for key, text in zip(keys, table["prompt_text"].take(pa.array(first)).to_pylist()):
-            texts.setdefault(key, text)
+    truths: dict[str, str | None] = {}
+    for table in read_rollouts(paths, (*columns, "prompt_text", "ground_truth", "response")):
+        first = np.unique(codes_of(table["prompt"])[0], return_index=True)[1]
+        for row in table.select(("prompt", "prompt_text", "ground_truth")).take(pa.array(first)).to_pylist():
+            texts.setdefault(row["prompt"], row["prompt_text"])
+            truths.setdefault(row["prompt"], row["ground_truth"])
         tables.append(table.select(columns).append_column("has_text", table["response"].is_valid()))
     table = pa.concat_tables(tables)
     step, sample = (table[name].to_numpy().astype(np.int64) for name in ("step", "sample"))
@@ -163,4 +155,4 @@ def read_log(paths: RunPaths) -> RolloutLog:
     (prompt, prompts), (answer, answers) = codes_of(table["prompt"]), codes_of(table["answer"])
     correct, penalty, has_text = (table[name].to_numpy()[order] for name in ("correct", "penalty", "has_text"))
     places = step[order], sample[order], prompt[order], answer[order]
-    return RolloutLog(paths, *places, correct, penalty, has_text, prompts, answers, texts)
+    return RolloutLog(paths, *places, correct, penalty, has_text, prompts, answers, texts, truths)

@@ -40,20 +40,13 @@ def words_of(response: str, given: frozenset[str], right: frozenset[str]) -> lis
     return words
 
 
-def departure(response: str, given: frozenset[str], right: frozenset[str]) -> list[str]:
-    """Return the `words_of` a wrong response around its first wrong number; its last words if it has none."""
+def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tuple[list[str], slice]:
+    """Return the `words_of` a wrong response around its first wrong number, and where they are in it, in characters.
+
+    Without a wrong number, these are its last words.
+    """
     words = words_of(response, given, right)
-    return words[_part(words)]
-
-
-def departure_span(response: str, given: frozenset[str], right: frozenset[str]) -> tuple[int, int]:
-    """Return where the words of `departure` begin and end in ``response``, in characters."""
-    places = list(_WORD.finditer(response))[_part(words_of(response, given, right))]
-    return (places[0].start(), places[-1].end()) if places else (0, 0)
-
-
-def _part(words: list[str]) -> slice:
-    if WRONG not in words:
-        return slice(max(len(words) - BEFORE, 0), None)
-    first = words.index(WRONG)
-    return slice(max(first - BEFORE, 0), first + 1 + AFTER)
+    first = words.index(WRONG) if WRONG in words else len(words)
+    part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
+    places = list(_WORD.finditer(response))[part]
+    return words[part], slice(places[0].start(), places[-1].end()) if places else slice(0, 0)

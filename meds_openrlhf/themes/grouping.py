@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,33 +45,27 @@ class Themes:
     names: list[str]
 
 
-def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
-    """Group k clusters of ``sizes`` (k,) rollouts by where their responses depart from the right ones."""
-    return find_themes(departures_of(clusters), sizes)
-
-
-def departures_of(
-    clusters: Sequence[ClusterTexts], read: Callable[[str, frozenset[str], frozenset[str]], list[str]] = departure
-) -> list[list[list[str]]]:
-    """The words of each response of each cluster that ``read`` returns."""
-    return [[read(response, *cluster.numbers) for response in cluster.responses] for cluster in clusters]
-
-
-def find_themes(departures: Sequence[Sequence[list[str]]], sizes: NDArray[np.int64], most: int = MOST_THEMES) -> Themes:
-    """Group k clusters, given the departures of some of their responses and their ``sizes`` (k,) in rollouts.
+def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64], most: int = MOST_THEMES) -> Themes:
+    """Group k clusters of ``sizes`` (k,) rollouts by where their responses depart from the right ones.
 
     Clusters are compared by the cosine of their phrases of one to three words, weighted by how rare a phrase is, and
     joined by average linkage until at most ``most`` themes are left. docs/atlas.md compares this with other ways.
     """
+    departures = [[departure(response, *cluster.numbers)[0] for response in cluster.responses] for cluster in clusters]
     theme = np.full(len(departures), NO_THEME, np.int64)
-    with_text = np.array([number for number, texts in enumerate(departures) if any(texts)], np.int64)
-    if not len(with_text):
-        return Themes(theme, [])
-    given = [departures[number] for number in with_text.tolist()]
-    label = joined(phrase_vectors(given), most)
-    rollouts = np.bincount(label, sizes[with_text])
-    theme[with_text] = np.argsort(np.argsort(-rollouts, kind="stable"))[label]
-    return Themes(theme, _names([(theme[number], departures[number]) for number in with_text.tolist()], len(rollouts)))
+    with_text = np.array([any(texts) for texts in departures], bool)
+    if with_text.any():
+        theme[with_text] = joined(phrase_vectors([texts for texts in departures if any(texts)]), most)
+    theme, kept = by_size(theme, sizes)
+    return Themes(theme, _names(theme, departures, len(kept)))
+
+
+def by_size(theme: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+    """Number the themes by their rollouts, the largest first; also returns the old number of each new one."""
+    rollouts = np.bincount(theme[theme != NO_THEME], sizes[theme != NO_THEME])
+    order = np.argsort(-rollouts, kind="stable")
+    rank = np.append(np.argsort(order), NO_THEME)  # the last is that of NO_THEME
+    return rank[theme], order[rollouts[order] > 0].tolist()
 
 
 def _phrases(words: list[str], longest: int) -> Iterator[str]:
@@ -111,25 +105,25 @@ def joined(vectors: NDArray[np.float32], most: int) -> NDArray[np.int64]:
     return groups
 
 
-def _names(clusters: Sequence[tuple[int, Sequence[list[str]]]], themes: int) -> list[str]:
+def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[list[str]]], themes: int) -> list[str]:
     """Name each theme by the phrase that most of its responses have and most others have not; a longer one counts more.
 
-    ``clusters`` are each cluster's theme and departures. No two themes get the same name.
+    No two themes get the same name.
     """
     having: list[Counter[str]] = [Counter() for _ in range(themes)]
     responses = np.zeros(themes, np.int64)
-    for theme, texts in clusters:
-        responses[theme] += len(texts)
-        for words in texts:
-            having[theme].update(set(_phrases(words, _NAMED)))
+    for number, texts in zip(theme.tolist(), departures):
+        if number != NO_THEME:
+            responses[number] += len(texts)
+            having[number].update(phrase for words in texts for phrase in set(_phrases(words, _NAMED)))
     everywhere = sum(having, Counter())
     names: list[str] = []
-    for theme, counts in enumerate(having):
-        others = max(responses.sum() - responses[theme], 1)
+    for counts, own in zip(having, responses.tolist()):
+        others = max(int(responses.sum()) - own, 1)
         told = {
-            phrase: (n / responses[theme] - (everywhere[phrase] - n) / others) * len(phrase.split()) ** 0.75
+            phrase: ((n / own - (everywhere[phrase] - n) / others) * len(phrase.split()) ** 0.75, phrase)
             for phrase, n in counts.items()
             if phrase not in names
         }
-        names.append(max(told, key=lambda phrase, told=told: (told[phrase], phrase)))  # type: ignore[misc]
+        names.append(max(told, key=told.__getitem__))
     return names

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.judge.client import JudgeClient
 from meds_openrlhf.judge.question import Question, ReplyLine, WordsQuestion, shortened, tagged
-from meds_openrlhf.judge.settings import JudgeSettings
-from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes
+from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes, by_size
 
 _SHOWN = 3  # responses of a cluster
 _CHARACTERS = 4_000  # of each text
@@ -33,47 +32,35 @@ _MERGE = (
 _ASSIGN = "Assign each numbered description of a mistake to the kind that fits it best; 0 if none fits."
 
 
-class ThemesOfModel:
-    """Groups clusters as `themes.grouping.by_departure` does, with a language model."""
+def by_model(client: JudgeClient, clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
+    """Group k clusters of ``sizes`` (k,) rollouts; a cluster without responses has NO_THEME.
 
-    def __init__(self, settings: JudgeSettings) -> None:
-        self._client = JudgeClient(settings)
+    Raises ConfigError if the model does not answer, or if the budget is used up.
+    """
+    theme = np.full(len(clusters), NO_THEME, np.int64)
+    with_text = [number for number, cluster in enumerate(clusters) if cluster.responses]
+    replies = client.ask_all([_description(clusters[number]) for number in with_text])
+    described = [(number, words[0]) for number, words in zip(with_text, replies) if words is not None]
+    described.sort(key=lambda entry: -sizes[entry[0]])
+    if not described:
+        return Themes(theme, [])
+    listed = tagged("descriptions", "\n".join(words for _, words in described[:_MERGED]))
+    (reply,) = client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
+    names = reply or ()
+    kinds = tagged("kinds", "\n".join(f"{number}. {name}" for number, name in enumerate(names, start=1)))
+    parts = [described[start : start + _AT_ONCE] for start in range(0, len(described), _AT_ONCE)]
+    for part, answer in zip(parts, client.ask_all([_assignment(kinds, len(names), part) for part in parts])):
+        for (number, _), kind in zip(part, answer or ()):
+            theme[number] = kind - 1 if kind else NO_THEME
+    print(client.cost_line(), file=sys.stderr)
+    theme, kept = by_size(theme, sizes)
+    return Themes(theme, [names[number] for number in kept])
 
-    def __call__(self, clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
-        """Return the themes of k clusters of ``sizes`` (k,) rollouts; a cluster without responses has NO_THEME.
 
-        Raises ConfigError if the model does not answer, or if the budget is used up.
-        """
-        theme = np.full(len(clusters), NO_THEME, np.int64)
-        with_text = [number for number, one in enumerate(clusters) if one.responses]
-        replies = self._client.ask_all([_description(clusters[number]) for number in with_text])
-        described = [(number, words[0]) for number, words in zip(with_text, replies) if words is not None]
-        described.sort(key=lambda one: -sizes[one[0]])
-        if not described:
-            return Themes(theme, [])
-        listed = tagged("descriptions", "\n".join(words for _, words in described[:_MERGED]))
-        (names,) = self._client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
-        for number, kind in self._assigned(described, names or ()):
-            theme[number] = kind
-        print(self._client.cost_line(), file=sys.stderr)
-        return _by_size(theme, sizes, names or ())
-
-    def _assigned(self, described: list[tuple[int, str]], names: Sequence[str]) -> list[tuple[int, int]]:
-        """The kind of each described cluster, those that the model assigned to none left out."""
-        kinds = tagged("kinds", "\n".join(f"{number}. {name}" for number, name in enumerate(names, start=1)))
-        parts = [described[start : start + _AT_ONCE] for start in range(0, len(described), _AT_ONCE)]
-        questions = []
-        for part in parts:
-            lines = tagged("descriptions", "\n".join(f"{place}. {words}" for place, (_, words) in enumerate(part, 1)))
-            reply = tuple(ReplyLine(str(place), 0, len(names)) for place in range(1, len(part) + 1))
-            questions.append(Question(_ASSIGN, f"{kinds}\n\n{lines}", reply))
-        answers = self._client.ask_all(questions)
-        return [
-            (number, kind - 1)
-            for part, answer in zip(parts, answers)
-            for (number, _), kind in zip(part, answer or ())
-            if kind > 0
-        ]
+def _assignment(kinds: str, count: int, described: Sequence[tuple[int, str]]) -> Question:
+    lines = tagged("descriptions", "\n".join(f"{place}. {words}" for place, (_, words) in enumerate(described, 1)))
+    reply = tuple(ReplyLine(str(place), 0, count) for place in range(1, len(described) + 1))
+    return Question(_ASSIGN, f"{kinds}\n\n{lines}", reply)
 
 
 def _description(cluster: ClusterTexts) -> WordsQuestion:
@@ -81,12 +68,3 @@ def _description(cluster: ClusterTexts) -> WordsQuestion:
     texts += [("right_response", text) for text in cluster.right[:1]]
     material = "\n\n".join(tagged(tag, shortened(text, _CHARACTERS)) for tag, text in texts)
     return WordsQuestion(_DESCRIBE, material, "MISTAKE")
-
-
-def _by_size(theme: NDArray[np.int64], sizes: NDArray[np.int64], names: Sequence[str]) -> Themes:
-    """Number the themes that have clusters by their rollouts, the largest first."""
-    rollouts = np.bincount(theme[theme >= 0], sizes[theme >= 0], len(names))
-    kept = [number for number in np.argsort(-rollouts, kind="stable").tolist() if rollouts[number]]
-    rank = np.full(len(names) + 1, NO_THEME, np.int64)  # the last is that of NO_THEME
-    rank[kept] = np.arange(len(kept))
-    return Themes(rank[theme], [names[number] for number in kept])

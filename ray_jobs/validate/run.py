@@ -17,10 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import indent
 from typing import IO, Any
@@ -29,7 +28,10 @@ import yaml
 
 LINES = 40  # of a command's output that the report keeps
 MINUTES = 30.0  # for a check that names none
-QUERY = ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu", "--format=csv,noheader,nounits"]
+TOO_LONG = -signal.SIGKILL
+# A line for the node and one for each GPU: its name, MiB in use, and percent of the time in use.
+SAMPLE = """awk '/MemTotal/ {total = $2} /MemAvailable/ {print "Node," (total - $2) / 1024 ",0"}' /proc/meminfo
+nvidia-smi --query-gpu=index,memory.used,utilization.gpu --format=csv,noheader,nounits 2>&- | sed 's/^/GPU /'"""
 
 
 def main() -> int:
@@ -37,27 +39,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checks", type=Path, help="a list, e.g. ray_jobs/validate/one_gpu.yaml")
     parser.add_argument("--report", type=Path, default=Path("validation.md"), help="(%(default)s)")
-    parser.add_argument("--from", dest="first", type=int, default=1, metavar="N", help="begin with check N")
     parser.add_argument("--only", type=int, metavar="N", help="run check N alone")
     parser.add_argument("--folder", type=Path, help="$RUN (default: a new folder in runs/)")
     arguments = parser.parse_args()
     checks = list(enumerate(yaml.safe_load(arguments.checks.read_text(encoding="utf-8")), start=1))
-    last = arguments.only or len(checks)
-    chosen = checks[(arguments.only or arguments.first) - 1 : last]
+    chosen = [check for check in checks if arguments.only in (None, check[0])]
     if not chosen:
-        parser.error(f"there is no check {arguments.only or arguments.first}: the list has {len(checks)}")
+        parser.error(f"there is no check {arguments.only}: the list has {len(checks)}")
     environment = {**os.environ, "RUN": str(_folder(arguments.folder))}
     parts, failed = [_head(arguments.checks, environment["RUN"])], 0
     for number, check in chosen:
         print(f"{number}/{len(checks)} {check['name']}", flush=True)
         started = time.monotonic()
-        with Readings() as readings:
-            code, output = _run(check["command"], environment, check.get("minutes", MINUTES))
+        with readings() as read:
+            code, output = _run(check["command"], environment, minutes := check.get("minutes", MINUTES))
         failed += code != 0
-        result = "ok" if code == 0 else f"FAILED, {_reason(code, check.get('minutes', MINUTES))}"
+        reason = f"ended after {minutes:g} minutes" if code == TOO_LONG else f"exit code {code}"
+        result = f"FAILED, {reason}" if code else "ok"
         result += f", {(time.monotonic() - started) / 60:.1f} min"
         print(f"    {result}", flush=True)
-        parts.append(_section(number, check, result, output, readings))
+        parts.append(_section(number, check, result, output, read))
         arguments.report.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     print(f"{failed} of {len(chosen)} failed; {arguments.report}")
     return int(failed > 0)
@@ -71,36 +72,19 @@ def _folder(given: Path | None) -> Path:
     return given.absolute()
 
 
-def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int | None, str]:
-    """Run a command, showing its output; returns its exit code, None if it was ended, and its output."""
-    running = subprocess.Popen(
-        ["bash", "-o", "pipefail", "-c", command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # so that all that it started can be ended
-    )
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        os.killpg(running.pid, signal.SIGKILL)
-
-    timer = threading.Timer(minutes * 60, end)
-    timer.start()
-    lines = list[str]()
+def _run(command: str, environment: dict[str, str], minutes: float) -> tuple[int, str]:
+    """Run a command, showing its output; returns its exit code, `TOO_LONG` if it was ended, and its output."""
+    # `timeout` ends all that the command started.
+    limited = ["timeout", "--signal=KILL", str(minutes * 60), "bash", "-o", "pipefail", "-c", command]
+    running = subprocess.Popen(limited, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert running.stdout is not None
     try:
-        lines += _shown(running.stdout)
-        code = running.wait()
+        output = "".join(_shown(running.stdout))
     except KeyboardInterrupt:  # a training saves its state
-        os.killpg(running.pid, signal.SIGINT)
+        running.send_signal(signal.SIGINT)
         _shown(running.stdout)
-        running.wait()
         raise
-    finally:
-        timer.cancel()
-    return None if late.is_set() else code, "".join(lines)
+    return running.wait(), output
 
 
 def _shown(output: IO[bytes]) -> list[str]:
@@ -112,47 +96,25 @@ def _shown(output: IO[bytes]) -> list[str]:
     return lines
 
 
-def _reason(code: int | None, minutes: float) -> str:
-    return f"ended after {minutes:g} minutes" if code is None else f"exit code {code}"
-
-
-class Readings:
-    """The largest memory in use and the mean use of each GPU, and the node's memory in use, read once a second."""
-
-    def __init__(self) -> None:
-        self._gpus: list[list[tuple[float, float]]] = []
-        self._node: list[float] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-
-    def __enter__(self) -> Readings:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _read(self) -> None:
-        while True:
-            fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-            total, free = (int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-            self._node.append((total - free) / 2**20)
-            try:
-                answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=10, check=True).stdout
-                self._gpus.append([tuple(map(float, line.split(","))) for line in answer.splitlines()])  # type: ignore[misc]
-            except (OSError, subprocess.SubprocessError, ValueError):
-                pass  # a machine without a GPU
-            if self._ended.wait(1.0):
-                return
-
-    def lines(self) -> Iterator[str]:
-        """Yield what was read, in words."""
-        yield f"Node: {min(self._node):.1f} to {max(self._node):.1f} GB of memory in use."
-        for number, values in enumerate(zip(*self._gpus)):
-            used, busy = zip(*values)
-            share = sum(busy) / len(busy)
-            yield f"GPU {number}: up to {max(used) / 1024:.1f} GB in use, busy {share:.0f} % of the time."
+@contextmanager
+def readings() -> Iterator[list[str]]:
+    """Read the use of memory and GPUs while the block runs; after it, the list has what was read, in words."""
+    words: list[str] = []
+    with tempfile.TemporaryFile("w+") as file:
+        every_second = f"while :; do {SAMPLE}; sleep 1; done"
+        sampler = subprocess.Popen(["bash", "-c", every_second], stdout=file, start_new_session=True)
+        try:
+            yield words
+        finally:
+            os.killpg(sampler.pid, signal.SIGKILL)
+            sampler.wait()
+        subprocess.run(["bash", "-c", f"echo; {SAMPLE}"], stdout=file, check=False)  # also of a check of milliseconds
+        file.seek(0)
+        read = [line.split(",") for line in file.read().splitlines() if line.count(",") == 2 and "N/A" not in line]
+    for place in dict.fromkeys(name for name, *_ in read):
+        used, busy = zip(*((float(mib) / 1024, float(share)) for name, mib, share in read if name == place))
+        share = f", busy {sum(busy) / len(busy):.0f} % of the time" if place.startswith("GPU") else ""
+        words.append(f"{place}: {min(used):.1f} to {max(used):.1f} GB of memory in use{share}.")
 
 
 def _head(checks: Path, folder: str) -> str:
@@ -165,12 +127,12 @@ def _head(checks: Path, folder: str) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _section(number: int, check: dict[str, Any], result: str, output: str, readings: Readings) -> str:
+def _section(number: int, check: dict[str, Any], result: str, output: str, read: list[str]) -> str:
     # A progress bar writes its states one over the other: only the last one stays.
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.rstrip("\n").split("\n")][-LINES:]
     listing = [*(f"    $ {line}" for line in check["command"].strip().splitlines()), *(f"    {line}" for line in lines)]
     words = [f"## {number}. {check['name']}: {result}", f"Proves: {check['proves']}", f"Look at: {check['look']}"]
-    return "\n\n".join([*words, "\n".join(readings.lines()), "\n".join(listing)])
+    return "\n\n".join([*words, "\n".join(read), "\n".join(listing)])
 
 
 if __name__ == "__main__":

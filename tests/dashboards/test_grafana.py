@@ -3,12 +3,8 @@
 import json
 import re
 
-import jsonschema
-import pytest
-
 from dashboards.grafana import FILE, page
 from meds_openrlhf.memory.pool import GAUGES
-from tests.dashboards.grafana_schema import DASHBOARD
 
 CONTENT = json.loads(FILE.read_text())
 PANELS = [panel for panel in CONTENT["panels"] if panel["type"] != "row"]
@@ -18,9 +14,6 @@ TARGETS = [(panel, target) for panel in PANELS for target in panel["targets"]]
 def test_the_dashboard_is_made_from_the_catalogue_and_one_of_grafanas() -> None:
     """`make settings` writes it."""
     assert FILE.read_text() == page()
-    jsonschema.validate(CONTENT, DASHBOARD)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**CONTENT, "panel": []}, DASHBOARD)
 
 
 def test_every_gauge_of_the_memory_is_shown_in_its_unit_and_no_other() -> None:
@@ -38,21 +31,3 @@ def test_queries_take_the_newest_process_of_each_shard_and_legends_name_what_the
         assert re.fullmatch(rf"{inner}|(sum|max) by \(run\) \({inner}\)", target["expr"])
         left = re.findall(r"\w+", target["expr"].partition("(")[2].partition(")")[0])
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) == set(left)
-
-
-def test_data_source_and_run_are_chosen_on_the_dashboard() -> None:
-    source, run = CONTENT["templating"]["list"]
-    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")
-    assert (run["name"], run["query"]) == ("run", "label_values(ray_meds_memory_rows, run)")
-    used = [run, *PANELS, *(target for _, target in TARGETS)]
-    assert {one["datasource"]["uid"] for one in used} == {"${datasource}"}
-
-
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
-    ids = [panel["id"] for panel in CONTENT["panels"]]
-    assert len(set(ids)) == len(ids)
-    cells: list[tuple[int, int]] = []
-    for grid in (panel["gridPos"] for panel in CONTENT["panels"]):
-        assert grid["x"] + grid["w"] <= 24
-        cells += [(grid["x"] + x, grid["y"] + y) for x in range(grid["w"]) for y in range(grid["h"])]
-    assert len(set(cells)) == len(cells)

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,20 +15,14 @@ from tests.http_server import JsonHandler, serving
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    file = tmp_path_factory.mktemp("wandb") / "dashboard.json"
-    assert main(["--offline", str(file)]) == 0
-    specified: dict[str, Any] = json.loads(file.read_text())
-    return specified
-
-
-@pytest.fixture(scope="module")
-def panels(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return [panel for section in content["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
-
-
-def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list[dict[str, Any]]) -> None:
+def test_every_metric_of_the_catalogue_and_evaluations_of_any_source_are_drawn_over_training_steps(
+    tmp_path: Path,
+) -> None:
+    assert main(["--offline", str(tmp_path / "dashboard.json")]) == 0
+    content = json.loads((tmp_path / "dashboard.json").read_text())
+    again = WorkspaceViewspec.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert again == content  # W&B's own models read it back
+    panels = [panel for section in content["section"]["panelBankConfig"]["sections"] for panel in section["panels"]]
     shown = [panel["config"]["metrics"] for panel in panels if "metrics" in panel["config"]]
     names = [f"train/{metric.name}" for chart in CHARTS for metric in chart.metrics]
     assert [name for metrics in shown for name in metrics] == names
@@ -41,20 +34,12 @@ def test_every_metric_of_the_catalogue_is_drawn_over_training_steps(panels: list
     plots = [panel for panel in panels if panel["viewType"] == "Run History Line Plot"]
     assert len(plots) == len(panels) - 1  # the table
     assert {panel["config"]["xAxis"] for panel in plots} == {"train/global_step"}
-
-
-def test_evaluations_of_any_source_are_found(panels: list[dict[str, Any]]) -> None:
-    plots = [panel["config"] for panel in panels if "metricRegex" in panel["config"]]
-    assert all(plot["useMetricRegex"] is True for plot in plots)
-    pass_at_k, unanswered = (plot["metricRegex"] for plot in plots)
+    evaluations = [panel["config"] for panel in panels if "metricRegex" in panel["config"]]
+    assert all(plot["useMetricRegex"] is True for plot in evaluations)
+    pass_at_k, unanswered = (plot["metricRegex"] for plot in evaluations)
     assert re.fullmatch(pass_at_k, "eval/eval_arithmetic_pass16")
     assert re.fullmatch(unanswered, "eval/eval_arithmetic_unanswered_rate")
     assert not re.fullmatch(pass_at_k, "eval/eval_arithmetic_truncated_rate")
-
-
-def test_wandbs_own_models_read_the_file_back(content: dict[str, Any]) -> None:
-    again = WorkspaceViewspec.model_validate(content).model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert again == content
 
 
 def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,47 +50,35 @@ def test_without_a_key_nothing_is_saved(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err.startswith("error: --entity: must be given")
 
 
-@dataclass
-class Saved:
-    """The variables of the mutations that save a view, unless W&B ``refuses`` them."""
-
-    views: list[dict[str, Any]] = field(default_factory=list)
-    refuses: bool = False
-
-
 class Handler(JsonHandler):
-    """W&B's GraphQL in as far as a view is saved."""
+    """W&B's GraphQL in as far as a view is saved; ``views`` are the variables of the mutations."""
 
-    saved: Saved
+    views: list[dict[str, Any]]
+    status: list[int]
 
     def do_POST(self) -> None:
         asked = json.loads(self.body())
         if "upsertView" not in asked["query"]:
             viewer = {"id": "V", "entity": "me", "teams": None}
             return self.say(200, {"data": {"serverInfo": {"features": []}, "viewer": viewer}})
-        self.saved.views.append(asked["variables"])
+        self.views.append(asked["variables"])
         view = {"upsertView": {"view": {"id": "1", "name": "nw-abc-v"}, "inserted": True}}
-        return self.say(403 if self.saved.refuses else 200, {"data": view})
+        return self.say(self.status.pop(), {"data": view})
 
 
-@pytest.fixture
-def saved(monkeypatch: pytest.MonkeyPatch) -> Iterator[Saved]:
-    views = Saved()
-    with serving(Handler, saved=views) as url:
+def test_it_is_saved_as_a_view_of_the_project(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, views = ["--entity", "me", "--project", "errors"], list[dict[str, Any]]()
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    with serving(Handler, views=views, status=[403, 200]) as url:
         monkeypatch.setenv("WANDB_BASE_URL", url)
-        monkeypatch.setenv("WANDB_API_KEY", KEY)
-        yield views
-
-
-def test_it_is_saved_as_a_view_of_the_project(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["--entity", "me", "--project", "errors"]
-    assert main(command) == 0
-    (view,) = saved.views
+        assert main(command) == 0
+        printed = capsys.readouterr()
+        assert main(command) == 2
+        refusal = capsys.readouterr()
+    view = views[0]
     assert (view["entityName"], view["projectName"], view["displayName"]) == ("me", "errors", "MEDS")
-    printed = capsys.readouterr()
     assert re.search(r"/me/errors\?nw=abc\n", printed.out)
-    saved.refuses = True
-    assert main(command) == 2
-    refusal = capsys.readouterr()
     assert "error: --project=me/errors: could not be saved at W&B" in refusal.err
     assert KEY not in printed.out + printed.err + refusal.out + refusal.err

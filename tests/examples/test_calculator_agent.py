@@ -4,7 +4,6 @@ import asyncio
 import importlib.util
 import math
 import re
-import time
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -18,8 +17,6 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from vllm import SamplingParams
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 
 FILE = Path(__file__).parents[2] / "examples/calculator_agent.py"
 spec = importlib.util.spec_from_file_location("calculator_agent", FILE)
@@ -62,11 +59,9 @@ def test_refused(expression: str, reason: str) -> None:
 @example("9e99*" * 19 + "9")
 @example("(" * 99)
 @example("-" * 100)
-def test_every_text_ends_soon_in_a_value_or_a_refusal(text: str) -> None:
-    started = time.process_time()
+def test_every_text_ends_in_a_value_or_a_refusal(text: str) -> None:
     with suppress(ValueError):
         assert math.isfinite(float(agent.calculate(text)))
-    assert time.process_time() - started < 0.1  # about 0.0001; Python may collect its garbage meanwhile
 
 
 class ScriptedEngine:
@@ -100,11 +95,6 @@ def play(engine: ScriptedEngine, label: str, executor: Any = None, max_length: i
     return response
 
 
-def experience_of(response: dict[str, Any]) -> Any:
-    generator = SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])
-    return generator._process_response_into_experience(response, max_len=400)
-
-
 def test_the_policy_reads_results_and_is_trained_on_its_own_words_alone() -> None:
     own = ["Six: <calc>12*(3+4)</calc>", " and <calc>84/0</calc>", ", so \\boxed{84}"]
     engine = ScriptedEngine(*own)
@@ -116,7 +106,8 @@ def test_the_policy_reads_results_and_is_trained_on_its_own_words_alone() -> Non
     )
     assert (response["reward"], response["scores"]) == (1.0, 1.0)
     assert response["extra_logs"] == {"calls": 2, "failed_calls": 1}
-    experience = experience_of(response)
+    generator = SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])
+    experience = generator._process_response_into_experience(response, max_len=400)
     trained = experience.sequences[0, 1:][experience.action_mask[0].bool()]
     assert TOKENIZER.decode(trained.tolist()) == "".join(own)
     assert (experience.rollout_log_probs[0] != 0).equal(experience.action_mask[0].bool())
@@ -129,22 +120,17 @@ class BoxingInstance(agent.AgentInstance):
 
 
 @pytest.mark.parametrize(
-    ("texts", "score", "answered"),
+    ("texts", "score"),
     [
-        (["<calc>3+4</calc>", " that is it."], 0, False),
-        (["\\boxed{<calc>3+4</calc>", "}"], 0, False),  # the braces of an answer do not reach across a reply
-        (["\\boxed{7} <calc>4+4</calc>", " yes."], 1, True),
-        (["\\boxed{8} <calc>3+4</calc>", " \\boxed{9}"], 0, True),
+        (["<calc>3+4</calc>", " that is it."], 0),
+        (["\\boxed{<calc>3+4</calc>", "}"], 0),  # the braces of an answer do not reach across a reply
+        (["\\boxed{7} <calc>4+4</calc>", " yes."], 1),
     ],
 )
-def test_a_box_in_a_reply_is_no_answer(texts: list[str], score: float, answered: bool) -> None:
+def test_a_box_in_a_reply_is_no_answer(texts: list[str], score: float) -> None:
     response = play(ScriptedEngine(*texts), "7", agent.AgentExecutor(BoxingInstance))
     assert "\\boxed{" in TOKENIZER.decode(response["observation_tokens"])
     assert (response["reward"], response["scores"]) == (score, score)
-    experience = experience_of(response)
-    generated = generated_tokens(experience.action_mask, experience.attention_mask)
-    (answer,) = answers_of(AnswerLocator(TOKENIZER), experience.sequences, generated)
-    assert (answer is not None) == answered
 
 
 def test_calls_without_end_end_as_wrong() -> None:

@@ -32,8 +32,8 @@ def opened(browser: Browser) -> Opened:
     """`with opened(file, fragment) as page`: the page, drawn. What it logs and any request but for it fail the test."""
 
     @contextmanager
-    def open_page(path: Path, fragment: str = "", width: int = 1280, scheme: str = "light") -> Iterator[Page]:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    def open_page(path: Path, fragment: str = "", width: int = 1280) -> Iterator[Page]:
+        context = browser.new_context(viewport={"width": width, "height": 900})
         page = context.new_page()
         page.set_default_timeout(DEADLINE)
         trouble: list[str] = []

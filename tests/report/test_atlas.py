@@ -1,16 +1,14 @@
 """The atlas of small runs: clusters, their facts, examples and heatmaps."""
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, details_of, read_atlas, tables_of
 from meds_openrlhf.report.limits import Limits
-from tests.report.stored_runs import NOBODY, RUN, Rollout, write_config, write_log, write_memory, write_run
+from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_run
 
 
 def atlas_of(paths: RunPaths, **limits: int) -> Atlas:
@@ -69,15 +67,6 @@ def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> N
     assert biggest["examples"][2]["p"] == [(0, "other \\boxed{"), (1, "13"), (0, "}")]
     assert [one["p"][0] for one in details[0]["right"]] == [(0, "right again \\boxed{")]
     assert details[1]["right"] == []
-
-
-def test_examples_take_other_answers_and_steps_first(run: RunPaths) -> None:
-    details = details_of(atlas_of(run, examples=2))
-    assert [one["s"] for one in details[0]["clusters"][0]["examples"]] == [1, 3]
-    same = [[replace(one, text="same \\boxed{1}") for one in step] for step in RUN]
-    write_log(run, same)
-    details = details_of(atlas_of(run))
-    assert len(details[0]["clusters"][0]["examples"]) == 1
 
 
 def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> None:
@@ -167,26 +156,3 @@ def test_a_damaged_log_file_is_named(run: RunPaths) -> None:
     run.rollouts(2).write_bytes(b"no arrow")
     with pytest.raises(ConfigError, match=r"000002\.arrow: cannot be read as Arrow"):
         atlas_of(run)
-
-
-def test_the_facts_are_those_of_a_plain_count(tmp_path: Path) -> None:
-    generator = np.random.default_rng(1)
-    steps = [
-        [Rollout(f"p{generator.integers(3)}", int(generator.choice([0, 1, 2, NOBODY])), str(i % 3)) for i in range(20)]
-        for _ in range(6)
-    ]
-    paths = write_run(tmp_path / "run", steps)
-    atlas = atlas_of(paths)
-    rows, clusters = atlas.rows, atlas.clusters
-    for number in range(len(clusters)):
-        prompt, label = clusters["prompt"][number], clusters["number"][number]
-        own = slice(rows.offsets[prompt], rows.offsets[prompt + 1])
-        member = rows.label[own] == label
-        seen = [i for i, step in enumerate(steps, 1) if any(r.prompt == rows.prompts[prompt] for r in step)]
-        last = rows.step[own][member].max()
-        assert clusters["size"][number] == member.sum()
-        assert clusters["share"][number] == pytest.approx(member.mean())
-        assert (clusters["first"][number], clusters["last"][number]) == (rows.step[own][member].min(), last)
-        assert clusters["since"][number] == sum(step > last for step in seen)
-        assert label == 0 or clusters["size"][number] <= clusters["size"][number - 1]
-    assert len(clusters) >= 9

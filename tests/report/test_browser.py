@@ -13,10 +13,11 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report import Limits, write_report
 from tests.report.conftest import Opened
 from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_metrics, write_run
-from tests.report.test_page import HOSTILE
 from tests.report.test_themes import KINDS, LATER
 
 pytestmark = pytest.mark.e2e
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u2028@@script@@'\"&amp;\x00"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
     run = write_run(tmp_path / "run", [KINDS, LATER])
     with opened(write_report([run.root], run.report)) as page:
         expect(page.locator("h1")).to_have_text("What the policy keeps getting wrong")
-        expect(page.locator(".lead")).to_contain_text("12 wrong rollouts of 2 prompts; 100% of them are in a theme")
+        expect(page.locator(".lead")).to_contain_text("12 wrong rollouts; 100% of them are in a theme")
         expect(page.locator(".lead b")).to_have_text("89% → 80%")
         expect(page.locator(".theme .name")).to_have_text(["given + given = wrong", "hence \\boxed { wrong }"])
         expect(page.locator(".theme .change b")).to_have_text(["44% → 80%", "44% → 0%"])
@@ -52,7 +53,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         first, second = page.locator(".theme").all()
         expect(first.locator(".asked")).to_have_text(["What is 2*3?", "What is 4*7?"])
         expect(first.locator(".response .answer")).to_have_text(["2+3=5,", "4+7=11,"])
-        expect(second.locator(".response")).to_have_count(0)
+        expect(second.locator(".response").first).to_be_hidden()
         second.locator("summary").focus()
         page.keyboard.press("Enter")
         expect(second.locator(".response .answer")).to_have_text(["hence \\boxed{0}", "hence \\boxed{0}"])
@@ -163,9 +164,13 @@ def test_answers_and_responses_are_searched(opened: Opened, tmp_path: Path) -> N
 
 
 def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
+    odd = replace(RUN[0][0], answer="13", text="odd \\boxed{13}")  # the most frequent answer is not the first
+    run = write_run(tmp_path / "run", [[odd, *RUN[0][1:]], *RUN[1:]])
     with opened(write_report([run.root], run.report), "#atlas") as page:
-        page.locator(".list tbody a").first.click()
+        page.get_by_label("Search").focus()
+        while not page.evaluate("document.activeElement.matches('.list tbody a')"):
+            page.keyboard.press("Tab")  # everything can be reached with the keyboard
+        page.keyboard.press("Enter")
         expect(page.locator(".asked")).to_have_text("What is a?")
         expect(page.locator(".facts")).to_contain_text("Right answer7")
         expect(page.locator(".facts")).to_contain_text("3 of 10 (30%)")
@@ -173,8 +178,10 @@ def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, t
         expect(page.locator("a.cluster").first).to_contain_text("4 67% of the wrong")
         expect(page.locator("a.cluster .fate")).to_have_text(["● alive", "○ died, 1 visit since"])
         expect(page.locator(".detail h2")).to_contain_text("Cluster 0")
-        expect(page.locator(".examples .answer").first).to_have_text("12")
-        expect(page.locator(".answers td:first-child")).to_have_text(["12", "13"])
+        expect(page.locator(".examples .answer").first).to_have_text("13")
+        expect(page.locator("a.cluster .chip").first).to_have_text("13 ×2")
+        expect(page.locator("a.cluster .snippet").first).to_have_text("odd \\boxed{13}")
+        expect(page.locator(".answers td:first-child")).to_have_text(["13", "12"])
         page.locator("a.cluster").nth(1).click()
         expect(page.locator(".detail h2")).to_contain_text("Cluster 1")
         expect(page.locator(".detail .examples .answer")).to_have_text(["20", "21"])
@@ -199,27 +206,22 @@ def test_a_heatmap_parts_members_from_neighbours(opened: Opened, tmp_path: Path)
         assert heatmap.locator("> rect").count() == (2 + 4) * 4
         expect(heatmap.locator(".compared")).to_have_count(2)
         expect(heatmap.locator("> rect title").first).to_contain_text("layer 1: ")
-        before = heatmap.locator("> rect").first.get_attribute("fill")
-        page.get_by_role("button", name="logits as they are").click()
-        assert page.locator("svg.heatmap > rect").first.get_attribute("fill") != before
 
 
-@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
-def test_light_and_dark_by_the_system_and_by_the_button(opened: Opened, report: Path, scheme: str, other: str) -> None:
-    lightness = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128"
-    with opened(report, scheme=scheme) as page:
-        assert page.evaluate(lightness) is (scheme == "light")
-        page.locator("#theme").click()
-        assert page.evaluate(lightness) is (other == "light")
-        expect(page.locator("#theme")).to_contain_text(scheme)
-
-
-@pytest.mark.parametrize("width", [1920, 800, 390])
-@pytest.mark.parametrize("fragment", ["", "#overview", "#curves", "#atlas", "#prompt=math-00001"])
-def test_nothing_is_wider_than_the_window(opened: Opened, report: Path, fragment: str, width: int) -> None:
-    with opened(report, fragment, width=width) as page:
-        expect(page.locator("h1")).to_have_count(1)
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+def test_nothing_is_wider_than_the_window(opened: Opened, report: Path) -> None:
+    views = {
+        "errors": ".theme",
+        "overview": ".card",
+        "curves": "figure",
+        "atlas": ".list",
+        "prompt=math-00001": ".asked",
+    }
+    for width in (1920, 800, 390):
+        with opened(report, width=width) as page:
+            for view, part in views.items():
+                page.goto(f"{report.as_uri()}#{view}")
+                expect(page.locator(part).first).to_be_visible()
+                assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path: Path) -> None:
@@ -228,41 +230,16 @@ def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path:
     data.write_text('{"prompt": "a"}\n' * 8)
     flags = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 2, "train.num_episodes": 1}
     write_config(run, **{"data.prompt_dataset": str(data), **flags})
-    write_metrics(run, 3, **{"meds/clusters": 2.0})
     with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("3 of 4 planned")
         expect(page.locator("progress")).to_have_count(1)
-        expect(page.locator(".card")).to_contain_text("3 clusters; 2 in none. The metric meds/clusters says 2: ")
-        page.locator("#tabs a", has_text="Atlas").click()
-        expect(page.locator("main")).to_contain_text("The metric meds/clusters says 2: ")
+        expect(page.locator(".card")).to_contain_text("3 clusters; 2 in none.")
     run.model.mkdir()
     (run.model / "config.json").write_text("{}")
-    write_metrics(run, 3, **{"meds/clusters": 3.0})
     with opened(write_report([run.root], run.report), "#overview") as page:
         ended = "ended after 3 steps (4 planned; dynamic sampling may leave steps out)"
         expect(page.locator(".card")).to_contain_text(ended)
         expect(page.locator("progress")).to_have_count(0)
-        assert "The metric" not in page.locator("main").inner_text()
-
-
-def test_a_card_shows_the_most_frequent_answer(opened: Opened, tmp_path: Path) -> None:
-    odd = replace(RUN[0][0], answer="13", text="odd \\boxed{13}")
-    run = write_run(tmp_path / "run", [[odd, *RUN[0][1:]], *RUN[1:]])
-    with opened(write_report([run.root], run.report), "#prompt=a") as page:
-        expect(page.locator("a.cluster .chip").first).to_have_text("13 ×2")
-        expect(page.locator("a.cluster .snippet").first).to_have_text("odd \\boxed{13}")
-
-
-def test_everything_can_be_reached_with_the_keyboard(opened: Opened, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    with opened(write_report([run.root], run.report), "#atlas") as page:
-        page.get_by_label("Search").focus()
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.matches('.list tbody a')"):
-                break
-        page.keyboard.press("Enter")
-        expect(page.locator(".asked")).to_have_text("What is a?")
 
 
 def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> None:
@@ -272,14 +249,14 @@ def test_hostile_texts_are_shown_as_they_are(opened: Opened, tmp_path: Path) -> 
         for step in RUN
     ]
     write_config(run, **{"data.prompt_dataset": HOSTILE})
-    write_metrics(run, 3, **{HOSTILE: 1.0})
+    write_metrics(run, 3, **{HOSTILE: 1.0, "half \ud83d": 1.0})
     write_memory(run, evil)
     write_log(run, evil, HOSTILE + "{}")
     with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("</script><script>document.title='owned'</script><img src=x")
         page.locator("#tabs a", has_text="Curves").click()
         page.get_by_text("All other metrics").click()
-        expect(page.locator(".others h4")).to_contain_text("onerror=alert(1)")
+        expect(page.locator(".others h4").first).to_contain_text("onerror=alert(1)")
         page.locator("#tabs a", has_text="Atlas").click()
         page.locator(".list tbody a").first.click()
         expect(page.locator(".asked")).to_contain_text("<img src=x onerror=alert(1)>")
@@ -341,10 +318,12 @@ def test_tips_stay_inside_the_window_and_cut_nothing_off(opened: Opened, tmp_pat
 
 def test_labels_of_axes_can_be_read(opened: Opened, report: Path) -> None:
     height = "all => Math.min(...all.map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"
-    for fragment in ("#curves", "#prompt=math-00001"):
-        for width, least in ((1280, 10), (390, 9)):
-            with opened(report, fragment, width=width) as page:
-                assert page.locator(".chart .axes text").evaluate_all(height) >= least
+    for width, least in ((1280, 10), (390, 9)):
+        with opened(report, "#curves", width=width) as page:
+            assert page.locator(".chart .axes text").evaluate_all(height) >= least
+            page.goto(f"{report.as_uri()}#prompt=math-00001")
+            expect(page.locator(".wide")).to_be_visible()
+            assert page.locator(".chart .axes text").evaluate_all(height) >= least
 
 
 def test_axes_have_units_and_diversity_begins_with_the_step(opened: Opened, report: Path) -> None:

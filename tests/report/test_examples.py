@@ -28,7 +28,7 @@ def rollouts_with(answers: list[int], has_text: list[bool]) -> RolloutLog:
     every = np.arange(len(answers))
     wrong = np.zeros(len(answers), bool)
     return RolloutLog(
-        RunPaths(Path()), every, every, every, np.array(answers), wrong, wrong, np.array(has_text), [], [], {}
+        RunPaths(Path()), every, every, every, np.array(answers), wrong, wrong, np.array(has_text), [], [], {}, {}
     )  # fmt: skip
 
 
@@ -39,7 +39,6 @@ def test_the_first_example_has_the_most_frequent_answer() -> None:
     assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True] * 2 + [False] * 2 + [True] * 2), 2)[0] == 5
     assert candidates(everywhere, rollouts_with([5, 7, 8, 8, 7, 8], [True, True, *[False] * 4]), 2)[0] == 1
     assert candidates(everywhere, rollouts_with([NONE, 7, NONE, 8, 8, NONE], [True] * 6), 2)[0] == 3
-    assert candidates(np.array([NONE, 1, 0]), rollouts_with([5, 7], [True] * 2), 2)[0] == 1
     assert candidates(everywhere, rollouts_with([5] * 6, [False] * 6), 2) == []
 
 

@@ -7,33 +7,36 @@ import pytest
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.report.export import export_theme
+from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import kinds_of
 
 
-def test_the_prompts_of_a_theme_are_written_as_in_the_data_set(
+def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)[:2]]], truth="6")
     write_config(run, **{"data.input_template": "What is {}?"})
-    out = tmp_path / "theme.jsonl"
-    assert main(["report", str(run.root), "--export", "given + given = wrong", str(out)]) == 0
-    assert capsys.readouterr().out == f"{out}: 2 prompts\n{run.report}\n"
+    other = write_run(tmp_path / "other", [[*kinds_of(2, 3), *kinds_of(5, 9)]], truth="6")
+    runs, out = [run.root, other.root], tmp_path / "theme.jsonl"
+    assert main(["report", *map(str, runs), "--export", "given + given = wrong", str(out)]) == 0
+    assert capsys.readouterr().out == f"{run.report}\n"
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert lines == [{"prompt": "2*3", "answer": "6"}, {"prompt": "4*7", "answer": "6"}]
-    assert export_theme(run.root, "2", out) == 1
+    assert lines == [{"prompt": text, "answer": "6"} for text in ("2*3", "4*7", "What is 5*9?")]
+    write_report(runs, run.report, Limits(prompts=2), export=("2", out))  # the themes are those of the page
+    assert [json.loads(line)["prompt"] for line in out.read_text().splitlines()] == ["2*3"]
 
 
-def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]])
-    known = r"Name one of: 1 \(hence \\boxed \{ wrong \}\), 2 \(given \+ given = wrong\)\."
-    with pytest.raises(ConfigError, match=f"--export=other: is not a theme of this run. {known}"):
-        export_theme(run.root, "other", tmp_path / "x")
-    with pytest.raises(ConfigError, match="--export=3: is not"):
-        export_theme(run.root, "3", tmp_path / "x")
-    with pytest.raises(ConfigError, match="has a log without right answers"):
-        export_theme(run.root, "1", tmp_path / "x")
     silent = write_run(tmp_path / "silent", [[one for one in RUN[0] if one.mode is None]])
-    with pytest.raises(ConfigError, match="has no themes"):
-        export_theme(silent.root, "1", tmp_path / "x")
+    known = r"Name one of: 1 \(hence \\boxed \{ wrong \}\), 2 \(given \+ given = wrong\)\."
+    for folder, theme, problem in (
+        (run, "other", f"--export=other: is not a theme of the report. {known}"),
+        (run, "3", "--export=3: is not"),
+        (run, "1", "has a log without right answers"),
+        (silent, "1", "There are none: no log has a text"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            write_report([folder.root], folder.report, export=(theme, tmp_path / "x"))
+    assert not run.report.exists()

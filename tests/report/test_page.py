@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report import Limits, write_report
-from tests.report.stored_runs import RUN, write_log, write_metrics, write_run
-
-HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\u2028@@script@@'\"&amp;\x00"
+from tests.report.stored_runs import write_run
 
 
 def unpacked(html: str, name: str) -> Any:
@@ -38,19 +35,6 @@ def test_scripts_and_styles_are_allowed_by_their_hashes_and_nothing_else_is(tmp_
     assert not re.search(r"\b(src|href)=[\"']?(https?:)?//", html)
 
 
-def test_texts_of_a_run_are_no_markup(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    evil = [[replace(one, text=HOSTILE, answer=HOSTILE) for one in step] for step in RUN]
-    write_log(run, evil, HOSTILE + "{}")
-    write_metrics(run, 3, **{HOSTILE: 1.0, "half \ud83d": 1.0})
-    html = write_report([run.root], tmp_path / "r.html").read_text()
-    assert "owned" not in html
-    core = unpacked(html, "core")
-    assert core["runs"][0]["atlas"]["prompts"]["text"][0].startswith("</script><script>")
-    assert {HOSTILE, "half \ud83d"} < set(core["runs"][0]["history"]["columns"])
-    assert unpacked(html, "details-0")["0"]["clusters"]["0"]["examples"][0]["p"] == [[1, HOSTILE]]
-
-
 def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name).root for name in ("one", "two")]
     html = write_report(runs, tmp_path / "r.html", Limits(detailed_clusters=2)).read_text()
@@ -60,35 +44,18 @@ def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("output", "problem"),
-    [("", "--output=.: is a folder"), ("/proc/x.html", "cannot be written"), ("{}", "is a folder. Name a file"),
-     ("x" * 300, "cannot be written")],
-)  # fmt: skip
-def test_an_output_that_is_no_file_is_named(tmp_path: Path, output: str, problem: str) -> None:
-    run = write_run(tmp_path / "run")
+    ("run", "output", "problem"),
+    [
+        ("run", "", "--output=.: is a folder. Name a file"),
+        ("run", "/proc/x.html", "cannot be written"),
+        ("run", "x" * 300, "cannot be written"),
+        ("run/config.yaml", "r.html", r"config\.yaml: is a file\. Name the folder of a run"),
+        ("nowhere", "r.html", r"nowhere: does not exist\. Name the folder of a run"),
+    ],
+)
+def test_a_run_that_is_no_folder_and_an_output_that_is_one_are_named(
+    tmp_path: Path, run: str, output: str, problem: str
+) -> None:
+    write_run(tmp_path / "run")
     with pytest.raises(ConfigError, match=problem):
-        write_report([run.root], Path(output.format(tmp_path)))
-
-
-def test_a_run_that_is_no_folder_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    file.write_text("{}")
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a file\. Name the folder of a run"):
-        write_report([file], tmp_path / "r.html")
-    with pytest.raises(ConfigError, match=r"nowhere: does not exist\. Name the folder of a run"):
-        write_report([tmp_path / "nowhere"], tmp_path / "r.html")
-    run = write_run(tmp_path / "run")
-    run.metrics.unlink()
-    run.metrics.mkdir()
-    with pytest.raises(ConfigError, match=r"metrics\.jsonl: is a folder, but must be a file"):
-        write_report([run.root], tmp_path / "r.html")
-
-
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = write_run(tmp_path / "run")
-    write_report([run.root], run.report)
-    before = run.report.read_bytes()
-    monkeypatch.setattr("os.fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ConfigError, match="No space left"):
-        write_report([run.root], run.report)
-    assert run.report.read_bytes() == before
+        write_report([tmp_path / run], Path(output))

@@ -1,15 +1,19 @@
 """Themes by a language model, asked over HTTP."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.judge.client import JudgeClient
 from meds_openrlhf.judge.settings import JudgeSettings
-from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts
-from meds_openrlhf.themes.naming import ThemesOfModel
+from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes
+from meds_openrlhf.themes.naming import by_model
 from tests.judge.judge_server import Judge, Request, Response, judge_server
 
 SUM = ClusterTexts("2*3", ["2+3=5", "so 5"], ["2*3=6"])
@@ -28,8 +32,8 @@ def answers(request: Request, _number: int) -> Response:
     return Response("\n".join(f"{number}: {1 if words == 'adds' else 2}" for number, words in lines))
 
 
-def namer(judge: Judge, tmp_path: Path, **settings: object) -> ThemesOfModel:
-    return ThemesOfModel(JudgeSettings(model="m", url=judge.url, cache=tmp_path / "cache", **settings))  # type: ignore[arg-type]
+def namer(judge: Judge, tmp_path: Path, **settings: Any) -> Callable[..., Themes]:
+    return partial(by_model, JudgeClient(JudgeSettings(model="m", url=judge.url, cache=tmp_path / "cache", **settings)))
 
 
 def test_clusters_are_described_merged_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

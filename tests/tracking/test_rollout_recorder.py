@@ -160,17 +160,9 @@ def test_a_run_that_goes_back_forgets_what_came_later(paths: RunPaths) -> None:
     assert [line["step"] for line in StepLog(paths.clusters).read()] == [1, 2, 3]
 
 
-def test_files_are_compressed_and_whole_or_not_there(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_compressed(paths: RunPaths) -> None:
     record(paths, ["the same words again and again " * 40] * 50)
     assert paths.rollouts(1).stat().st_size < 10_000
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(OSError, match="No space left"):
-        record(paths, ["x"], step=2)
-    assert paths.rollout_steps() == [1]
 
 
 def test_only_the_columns_that_are_asked_for(paths: RunPaths) -> None:

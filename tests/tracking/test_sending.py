@@ -58,52 +58,17 @@ def way_on(run: WrittenRun) -> str:
     return f"Training continues; the rest is sent later, or with: meds track {run.paths.root}"
 
 
-def test_a_tracker_that_hangs_is_said_once_and_its_neighbour_does_not_notice(run: WrittenRun, fakes: Any) -> None:
-    bad, good = fakes
-    let_go = threading.Event()
-    bad.doing = let_go.wait
-    run.steps(1)
-    trackers = Trackers(run.paths, ["bad", "good"])
-    assert follow_until(trackers, bool) == [f"Bad: no answer for 2 s. {way_on(run)}"]
-    run.steps(2)
-    assert follow_until(trackers, lambda _: good.steps == [1, 2]) == []
-    started = time.monotonic()
-    assert trackers.finish(1.0) == [run.rest_of("Bad")]
-    assert time.monotonic() < started + 2.0
-    assert (good.closed, trackers.left) == (True, ["Bad"])
-    let_go.set()
-    assert follow_until(trackers, lambda _: trackers.left == []) == ["Bad: sending works again"]
-    assert bad.steps == [1, 2]
-
-
-@pytest.mark.parametrize("trouble_with_the_log", ["cannot be opened", "cannot be written"])
-def test_a_tracker_that_raises_is_said_once_and_its_neighbour_does_not_notice_nor_a_full_disk(
-    run: WrittenRun, fakes: Any, trouble_with_the_log: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    bad, good = fakes
-    bad.doing = bad.fail
-    run.paths.tracking_log.symlink_to("/dev/full" if trouble_with_the_log == "cannot be written" else run.paths.root)
-    run.steps(1)
-    trackers = Trackers(run.paths, ["bad", "good"])
-    assert follow_until(trackers, bool) == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
-    run.steps(2)
-    assert follow_until(trackers, lambda _: good.steps == [1, 2]) == []
-    bad.doing = lambda: None
-    assert follow_until(trackers, bool) == ["Bad: sending works again"]
-    assert trackers.finish(DEADLINE) == []
-    assert bad.steps == [1, 2]
-    assert capfd.readouterr().err == ""
-
-
-def test_a_tracker_that_fails_is_tried_until_the_end_and_then_once_more(
-    run: WrittenRun, fakes: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("log", ["/", "/dev/full"])  # cannot be opened, cannot be written
+def test_a_tracker_that_fails_is_tried_until_the_end_and_then_once_more_also_on_a_full_disk(
+    run: WrittenRun, fakes: Any, monkeypatch: pytest.MonkeyPatch, log: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bad = fakes[0]
     bad.doing = bad.fail
+    run.paths.tracking_log.symlink_to(log)
     run.steps(1)
     trackers = Trackers(run.paths, ["bad"])
     trackers.finishing.set()
-    follow_until(trackers, lambda _: bad.tries > 2)
+    assert follow_until(trackers, lambda _: bad.tries > 2) == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
     assert trackers.are_stuck
     monkeypatch.setattr(sending, "RETRY_SECONDS", DEADLINE)
     tries = bad.tries
@@ -112,6 +77,7 @@ def test_a_tracker_that_fails_is_tried_until_the_end_and_then_once_more(
     tries = bad.tries
     assert trackers.finish(DEADLINE / 2) == [run.rest_of("Bad")]
     assert bad.tries == tries + 1
+    assert capfd.readouterr().err == ""
 
 
 def test_a_call_that_is_abandoned_is_not_tried_again(

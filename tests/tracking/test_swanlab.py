@@ -88,16 +88,6 @@ def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks
     assert not run.holds(KEY)
 
 
-def test_a_swanlab_that_takes_nothing_gets_everything_when_it_is_back(run: WrittenRun, swanlab: SwanlabServer) -> None:
-    swanlab.status = 503
-    run.steps(1)
-    trackers = Trackers(run.paths, ["swanlab"])
-    assert trackers.finish(3.0) == [run.rest_of("SwanLab")]
-    swanlab.status = 200
-    follow_until(trackers, lambda _: trackers.left == [])
-    assert swanlab.points["train/loss"] == [(1, 1.0)]
-
-
 def test_a_wrong_key_is_one_line_and_the_rest_goes_on(
     run: WrittenRun, swanlab: SwanlabServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

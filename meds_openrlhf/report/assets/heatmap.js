@@ -13,33 +13,29 @@ function colorAt(part) {
 function heatmap(errors, prompt, cluster, map) {
   const layers = map.lo.length;
   const levels = Uint8Array.from(atob(map.q), (c) => c.charCodeAt(0));
-  const [low, high] = [Math.min(...map.lo), Math.max(...map.hi)];
   const column = Math.max(Math.min(Math.floor(620 / layers), 22), 7);
   const end = HEAT.top + map.m.length * HEAT.row; // of the members
   const gap = map.o.length ? 34 : 0;
   const bottom = end + gap + map.o.length * HEAT.row;
   const width = HEAT.left + Math.max(layers * column + 16, 300);
-  const row = (mode, place, i) => {
+  const row = (place, i) => {
     const y = HEAT.top + i * HEAT.row + (i < map.m.length ? 0 : gap);
     return [s("text", { x: 0, y: y + 12.5 }, rowName(prompt, place, i >= map.m.length)), map.lo.map((lowest, layer) => {
       const level = levels[i * layers + layer] / 255;
       const value = lowest + (map.hi[layer] - lowest) * level;
-      const fill = colorAt(mode === "layer" ? level : (value - low) / (high - low || 1));
-      return s("rect", { x: HEAT.left + layer * column, y, width: column - 0.5, height: HEAT.row - 1, fill },
+      return s("rect", { x: HEAT.left + layer * column, y, width: column - 0.5, height: HEAT.row - 1, fill: colorAt(level) },
         s("title", {}, `layer ${layer + 1}: ${figure(value)} (step ${prompt.steps[place]})`));
     })];
   };
-  const holder = h("div", { class: "scroll" });
-  const draw = (mode) => holder.replaceChildren(s("svg",
+  const svg = s("svg",
     { viewBox: `0 0 ${width} ${bottom + 62}`, width, height: bottom + 62, class: "heatmap", role: "img", "aria-label": `layer logits of ${map.m.length} members and ${map.o.length} other rollouts in ${layers} layers` },
-    s("text", { x: 0, y: 14, class: "head" }, "members"), [...map.m, ...map.o].map((place, i) => row(mode, place, i)),
+    s("text", { x: 0, y: 14, class: "head" }, "members"), [...map.m, ...map.o].map(row),
     gap > 0 && [s("text", { x: 0, y: end + gap - 8, class: "head" }, "nearest other rollouts"), s("line", { class: "divider", x1: 0, x2: width, y1: end + 10, y2: end + 10 })],
-    heatAxes(errors.compared, layers, column, bottom, mode === "layer" ? ["lowest of the layer", "highest of the layer"] : [figure(low), figure(high)])));
-  draw("layer");
+    heatAxes(errors.compared, layers, column, bottom));
   return h("section", { class: "heat" }, h("h3", {}, "Layer logits at the answer"),
     h("p", { class: "hint" }, `${count(map.m.length, "member")} of ${integer(cluster.size)}, spread over time, above the ${count(map.o.length, "other rollout")} of the prompt nearest to the cluster. `
       + "A cluster whose rows look alike and unlike those below it is one error made in one way."),
-    h("div", { class: "controls" }, "Colors: ", choice("Colors", [["layer", "within each layer"], ["all", "logits as they are"]], "layer", draw)), holder);
+    h("div", { class: "scroll" }, svg));
 }
 
 function rowName(prompt, place, outside) {
@@ -49,8 +45,8 @@ function rowName(prompt, place, outside) {
   return [`step ${prompt.steps[place]}`, answer && `“${answer}”`, where].filter(Boolean).join(" · ");
 }
 
-/** The layers' numbers, with a line under those that are clustered, and the colours from `lowest` to `highest`. */
-function heatAxes(compared, layers, column, bottom, [lowest, highest]) {
+/** The layers' numbers, with a line under those that are clustered, and the colours. */
+function heatAxes(compared, layers, column, bottom) {
   const every = Math.ceil(layers / Math.floor((layers * column) / 34));
   const numbers = Array.from({ length: Math.ceil(layers / every) }, (_, i) => i * every);
   const label = (x, y, text, anchor) => s("text", { x, y, "text-anchor": anchor }, text);
@@ -58,6 +54,6 @@ function heatAxes(compared, layers, column, bottom, [lowest, highest]) {
     label(HEAT.left - 8, bottom + 24, "layer (underlined: clustered)", "end"),
     numbers.map((layer) => label(HEAT.left + (layer + 0.5) * column, bottom + 24, layer + 1, "middle")),
     compared.map((layer) => s("rect", { class: "compared", x: HEAT.left + layer * column, y: bottom + 5, width: column - 0.5, height: 3 })),
-    label(HEAT.left - 8, bottom + 44, lowest, "end"), label(HEAT.left + 158, bottom + 44, highest, "start"),
+    label(HEAT.left - 8, bottom + 44, "lowest of the layer", "end"), label(HEAT.left + 158, bottom + 44, "highest of the layer", "start"),
     Array.from({ length: 60 }, (_, i) => s("rect", { x: HEAT.left + i * 2.5, y: bottom + 36, width: 2.6, height: 9, fill: colorAt(i / 59) })));
 }

@@ -52,7 +52,7 @@ function atlasList(page) {
   else redraw();
   return [
     h("h1", {}, "Atlas of recurring errors"),
-    atlasNotes(errors, page.runs[listState.run]),
+    atlasNotes(errors),
     h("div", { class: "controls" }, runPicker(page), h("label", { for: "search" }, "Search"), box,
       choice("Which", WHICH, listState.which, (which) => change({ which })),
       errors.clusters.right.includes(true) && choice("Verdict", VERDICTS, listState.verdict, (verdict) => change({ verdict })),
@@ -71,11 +71,10 @@ function runPicker(page) {
 }
 
 /** The contents of the list and what was left out, in words. */
-function atlasNotes(errors, run) {
+function atlasNotes(errors) {
   const totals = errors.totals;
   const notes = [
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
-    countedOtherwise(run),
     errors.prompts.key.length < totals.prompts && `The list and the pages are of ${integer(errors.prompts.key.length)} of ${integer(totals.prompts)} prompts, those with the biggest clusters.`,
     errors.detailed < totals.clusters && `Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters.`,
     !totals.rollouts && "The run has no rollout log, so there are no responses and no answers.",

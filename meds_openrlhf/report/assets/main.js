@@ -1,4 +1,4 @@
-// The page as a whole: the view that the address selects, and the theme.
+// The page as a whole: the view that the address selects.
 
 const VIEWS = [["errors", "Errors"], ["overview", "Overview"], ["curves", "Curves"], ["atlas", "Atlas"]];
 
@@ -60,20 +60,7 @@ function chooseRun(page, params) {
   listState.run = next;
 }
 
-function theme() {
-  const button = document.getElementById("theme");
-  const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
-  const label = () => { button.textContent = dark() ? "☀ light" : "☾ dark"; };
-  button.addEventListener("click", () => {
-    document.documentElement.dataset.theme = dark() ? "light" : "dark";
-    label();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
-  label();
-}
-
 async function main() {
-  theme();
   const note = document.getElementById("loading");
   if (!CSS.supports("color", "light-dark(red, red)")) {
     note.textContent = "This browser cannot show the report; take one from 2024 or later.";

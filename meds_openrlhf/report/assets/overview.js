@@ -36,19 +36,10 @@ function stepsDone(run) {
   return `ended after ${count(run.done, "step")}${fewer}`;
 }
 
-/** Why the metric `meds/clusters` and the atlas differ; null if they agree. */
-function countedOtherwise(run) {
-  const measured = (run.history.columns["meds/clusters"] || []).findLast((value) => value !== null);
-  if (measured === undefined || !run.atlas || measured === run.atlas.totals.clusters) return null;
-  return `The metric meds/clusters says ${figure(measured)}: that was the last clustering in training; `
-    + "for this report all remembered rollouts were clustered anew.";
-}
-
 function errorsInWords(run) {
   if (!run.atlas) return "none remembered or logged";
   const totals = run.atlas.totals;
-  return `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")} in ${count(totals.clusters, "cluster")}; `
-    + [`${integer(totals.noise)} in none.`, countedOtherwise(run)].filter(Boolean).join(" ");
+  return `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")} in ${count(totals.clusters, "cluster")}; ${integer(totals.noise)} in none.`;
 }
 
 function summaryTable(runs) {

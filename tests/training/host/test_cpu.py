@@ -13,21 +13,12 @@ from tests.training.ranks import run_ranks
 pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")
 
 
-<<<<<<< HEAD
-def test_openrlhf_imports_and_finds_the_cpu_as_its_device() -> None:
-    import openrlhf.models.ring_attn_utils as ring
-    from openrlhf.trainer.ppo_utils.replay_buffer import NaiveReplayBuffer
-
-    assert torch.cuda.current_device() == torch.device("cpu")
-    assert NaiveReplayBuffer(4).target_device == torch.device("cpu")
-    assert callable(ring.unpad_input)
-    # What would import MLflow and scikit-learn into every process.
+def test_what_no_run_uses_is_not_imported_into_every_process() -> None:
+    """DeepSpeed's autotuner would import MLflow, and transformers scikit-learn."""
     assert importlib.import_module("deepspeed.autotuning").Autotuner is None
     assert not importlib.import_module("transformers.utils").is_sklearn_available()
 
 
-=======
->>>>>>> cut-a
 def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has_cuda", lambda: True)
     for name, adapt in cpu._ADAPTERS.items():
