@@ -144,5 +144,5 @@ def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:
         [row.variant, row.clusters, row.noise, *(shown(s and 100 * s) for s in (row.noise_together, row.noise_alone))]
         for row in found
     ]
-    header = ["feature", "clusters", "in none", "agreement (%)", "each in none a kind of its own (%)"]
+    header = ["feature", "clusters", "noise", "agreement (%)", "agreement, each noise row a cluster (%)"]
     return pd.DataFrame(rows, columns=header)

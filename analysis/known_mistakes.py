@@ -143,8 +143,8 @@ def coverage_lines(coverage: Mapping[str, Any]) -> str:
     kinds = ", ".join(f"{kind} {count}" for kind, count in coverage["kinds"].items())
     return (
         "{wrong} wrong rollouts with layer logits: {by_steps} explained by all their steps, {by_first_wrong_step} by "
-        "their first wrong step,\n{by_answer} by their answer alone; {several} that several mistakes may explain and "
-        "{unexplained} that none does are not compared.\nmistakes: "
+        "their first wrong step,\n{by_answer} by their answer alone; {several} explained by several mistakes and "
+        "{unexplained} explained by none are not compared.\nmistakes: "
     ).format(**coverage) + (kinds or "none")
 
 

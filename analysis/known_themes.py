@@ -56,8 +56,8 @@ def scores_of(run: Path) -> dict[str, float]:
     grouped = {name: joined(vectors, MOST_THEMES) for name, vectors in _ways(atlas, texts, with_text).items()}
     most_frequent = pd.Series(kind).groupby(cluster).agg(lambda kinds: kinds.mode()[0])
     themes = {
-        "nothing: all clusters together": np.zeros(len(cluster), int),
-        "nothing: each cluster apart": cluster,
+        "baseline: one theme for all clusters": np.zeros(len(cluster), int),
+        "baseline: one theme per cluster": cluster,
         **{name: theme[cluster] for name, theme in grouped.items()},
         "the clusters' most frequent mistake": most_frequent[cluster].to_numpy(),
     }

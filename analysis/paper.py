@@ -92,7 +92,7 @@ class Paper:
         self._given, self._judge = given, judge
         config = CONFIGS / given.model / "dapo.yaml"
         if not config.is_file():
-            raise ConfigError("MODEL", given.model, f"has no {config} here. Name a folder of {CONFIGS}/.")
+            raise ConfigError("MODEL", given.model, f"{config} does not exist. Name a folder of {CONFIGS}/.")
         self._base = str(load_config(config).openrlhf["actor.model_name_or_path"])
         grpo, entropy, dapo = (self._run(method) for method in ("grpo", "grpo-entropy", "dapo"))
         method, *variant = given.meds.split("-", 1)
@@ -260,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 failed.append(item)
         page = OUT / PAGE
         write_atomically(page, paper.page())
-        print(paper.overview(), f"\n{page} has them all, and the commands for what is missing", sep="\n")
+        print(paper.overview(), f"\n{page} has all items, and the commands for the missing ones", sep="\n")
 
     return exit_code_of(write) or (2 if failed else 0)
 

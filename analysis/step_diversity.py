@@ -89,7 +89,7 @@ def analyse(
     notes = [note for index in indices for note in index.notes]
     wanted, asked = len(set(steps or PAPER_STEPS)), groups * len(chosen)
     if len(chosen) < wanted:
-        notes.append(f"{len(chosen)} of {wanted} steps: both runs have no others with all texts.")
+        notes.append(f"{len(chosen)} of {wanted} steps: only these have all texts in both runs.")
     if len(pairings) < asked:
         note = "no others were answered at least twice by both runs within"
         notes.append(f"{len(pairings)} of {asked} questions: {note} {nearby} steps; --nearby widens that.")

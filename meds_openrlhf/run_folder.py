@@ -1,4 +1,4 @@
-"""The folder of a run that is being trained: one driver at a time, and its files set back to where the run begins."""
+"""The folder of a run that is being trained: one driver at a time, and files reset to the step at which it starts."""
 
 from __future__ import annotations
 

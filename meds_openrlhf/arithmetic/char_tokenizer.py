@@ -1,8 +1,8 @@
 """A character-level tokenizer for the demo's tiny policy, in Hugging Face's fast format.
 
 There is one token per character, so that a policy of a million parameters has a small vocabulary. The two fixed parts
-of the Qwen-Math template are single tokens, so that a prompt has only two tokens more than its problem; so may be the
-phrases that responses consist of.
+of the Qwen-Math template are single tokens, so that a prompt has only two tokens more than its problem. The
+phrases of responses may be single tokens too.
 
 The class is Qwen2's own tokenizer, with a vocabulary of single bytes and no merges. Next to a Qwen2 config,
 transformers 5 replaces the pre-tokenizer and the decoder of any saved tokenizer by Qwen2's; only this class survives

@@ -131,7 +131,7 @@ def draw_problems(count: int, seed: int, family: Family = DEMO) -> tuple[Problem
     Raises ValueError if count is negative or above the family's.
     """
     if not 0 <= count <= family.count:
-        raise ValueError(f"count={count}: must be from 0 to {family.count}, because the shapes give few more.")
+        raise ValueError(f"count={count}: must be from 0 to {family.count}, the problems of this family.")
     generator = random.Random(f"problems-{seed}")
     drawn: dict[str, Problem] = {}
     while len(drawn) < count:

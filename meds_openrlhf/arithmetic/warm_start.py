@@ -93,7 +93,7 @@ def _read_settings(out: Path) -> dict[str, object] | None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
     if not (out / _RECIPE_FILE).is_file():
-        raise ValueError(f"out={out}: contains something else than the demo's assets. Name another folder.")
+        raise ValueError(f"out={out}: contains files other than the demo's assets. Name another folder.")
     settings: dict[str, object] = json.loads((out / _RECIPE_FILE).read_text())
     return settings
 

@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
     add("--out", type=Path, default=Path("atlas"), metavar="FOLDER", help="folder to write to (default: %(default)s)")
     name = "format of the dumps, e.g. verl or trl (default: recognized by the columns)"
     add("--format", default="auto", metavar="NAME", help=name)
-    columns = "the dump's columns by role: prompt, response, reward, truth, step; filter=NAME is a filter of lm-eval"
+    columns = "the dump's columns by role: prompt, response, reward, truth, step; filter=NAME picks a filter of lm-eval"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
     add("--right-from", type=float, default=0.5, metavar="X", help=right_from)

@@ -100,7 +100,8 @@ def _prepare_gym(names: Sequence[str], options: dict[str, Any]) -> int:
         try:
             json.dumps(value)
         except TypeError as error:
-            raise ConfigError("--set", f"{key}={value}", f"must be a JSON value ({error}). Quote it.") from error
+            hint = f"is not a JSON value ({error}). Put double quotes around the value."
+            raise ConfigError("--set", f"{key}={value}", hint) from error
     tasks = [name.removeprefix(PREFIX) for name in dict.fromkeys(names)]
     given = {name: options[name] for name in GYM_ONLY if name in options and name != "set"}
     from meds_openrlhf.data.gym import prepare_gym
@@ -164,4 +165,4 @@ def make_arithmetic(out: Path, seed: int = 0) -> ArithmeticAssets:
     try:
         return prepare(out, seed=seed, report=print)
     except (ValueError, OSError) as error:
-        raise ConfigError("the task's folder", out, f"cannot be made: {error}") from error
+        raise ConfigError("the task's folder", out, f"cannot be written: {error}") from error

@@ -3,7 +3,8 @@
 Train a tiny policy for two steps, on this machine or on every node of a cluster, to check that all parts start and
 that engines receive its weights; on machines with two GPUs or more, train once more on shared GPUs, as the recipes
 do. Before that, check drivers, versions, the shared folder, W&B, and the speed of an all-reduce within and between
-nodes. Prints a line for each check, with what to do about a fault. Exit code 0: no fault; 1: a fault.
+nodes. Prints a line for each check, with what to do about a fault. Exit code 0: no check is
+WRONG (some may be slow); 1: a check is WRONG.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("--address", help="address of a Ray cluster (default: RAY_ADDRESS; without it, this machine)")
     add("--folder", type=Path, default=Path("runs"), help="folder of runs, shared by all nodes (default: %(default)s)")
-    add("--recipe", type=Path, metavar="CONFIG", help="a run's YAML file: check that its checkpoints fit")
+    add("--recipe", type=Path, metavar="CONFIG", help="a run's YAML file; check that its checkpoints fit on the disk")
     add("--quick", action="store_true", help="skip the all-reduce and the training runs, which take minutes")
     add("--verbose", action="store_true", help="print the output of the workers")
 

@@ -1,8 +1,8 @@
 """`meds eval`: sample models on benchmarks and report pass@k.
 
-Draw n samples of every problem with vLLM, on as many engines as there are GPUs, and report pass@k. Run the command
-again to draw only the missing samples, for example after raising --n. The report compares all labels in OUT that were
-sampled with the same settings. The default settings are the paper's.
+Draw n samples of every problem with vLLM, on as many engines as fit on the free GPUs, and report pass@k. Run the
+command again to draw only the missing samples, for example after raising --n. The report compares all labels in OUT
+that were sampled with the same settings. The defaults are the paper's, except for those taken from the run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     add("--seed", metavar="N", type=int, default=0, help=f"seed of the samples {default}")
     tokens = f"maximum tokens of a response, within the model's context (default: the run's, or {MAX_TOKENS})"
     add("--max-tokens", metavar="N", type=int, help=tokens)
-    pattern = "pattern of the answer (default: the run's meds.features.answer_pattern, or boxes)"
+    pattern = "pattern of the answer (default: the run's meds.features.answer_pattern, otherwise \\boxed{})"
     add("--answer-pattern", metavar="REGEX", help=pattern)
     add("--engines", metavar="N", type=int, help="number of engines (default: as many as fit; 1 on a CPU)")
     add("--tensor-parallel", metavar="N", type=int, default=1, help=f"GPUs per engine {default}")

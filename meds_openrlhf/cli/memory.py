@@ -92,7 +92,7 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Compute what other settings would have penalized.
 
-    Feed recorded rollouts through other settings, and write the cluster of each rollout, the cluster's size and the
+    Replay recorded rollouts with other settings, and write the cluster of each rollout, the cluster's size and the
     penalty: try alpha, beta, layers and presets in minutes, without training. The settings are the run's, or the
     defaults for a file. You can change meds.penalty.alpha and beta; meds.features.layers, difference and normalize;
     and meds.memory.remember, preset, min_cluster_size, assignment and noise, e.g. --meds.penalty.alpha 0.05.

@@ -1,6 +1,6 @@
 """`meds plan`: show where each part of a run would be placed.
 
-Show which GPUs and CPUs a run would use and how full they would get, without starting anything. Takes the same
+Show which GPUs and CPUs a run would use and how much GPU memory it would need. Starts nothing. Takes the same
 settings and variants as `meds train`. Exit code 0: the run fits; 1: it does not fit, and the output says what is
 missing; 2: the configuration is wrong.
 """
@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
     add("--cluster", metavar="NODESxGPUS", help="a cluster to plan for, e.g. 4x8 (default: the running Ray cluster)")
-    memory = f"memory of each GPU (default: the running cluster's; with --cluster {GPU_MEMORY_GB:g})"
+    memory = f"memory of each GPU (default: the running cluster's, or {GPU_MEMORY_GB:g} with --cluster)"
     add("--gpu-memory", metavar="GB", type=float, help=memory)
     add("--cpus", metavar="N", type=int, help="CPUs of each node of --cluster (default: 16 per GPU)")
 

@@ -1,6 +1,6 @@
 """`meds track`: send a run's metrics to TensorBoard, W&B, SwanLab and MLflow.
 
-Send what a run's folder contains and its trackers lack, from any machine, e.g. after a tracker was unreachable.
+Send the part of a run's metrics that its trackers do not have yet, from any machine, e.g. after a tracker failed.
 Always writes TensorBoard's files. Set WANDB_API_KEY or WANDB_MODE=offline for W&B, SWANLAB_API_KEY or
 SWANLAB_MODE=offline for SwanLab, and MLFLOW_TRACKING_URI for MLflow. Ends when the run has ended and everything is
 sent. Exit code 0: everything is sent; 1: with --once, something could not be sent; 2: the folder contains no run;

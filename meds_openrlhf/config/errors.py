@@ -10,7 +10,7 @@ class ConfigError(ValueError):
     """The name that the user types, its value (None: without), and a hint: what is wrong, and what to do."""
 
     def __init__(self, field: str, value: object, hint: str) -> None:
-        super().__init__(field, value, hint)  # what pickle makes it of again
+        super().__init__(field, value, hint)  # the arguments from which pickle rebuilds it
         self.field, self.value, self.hint = field, value, hint
 
     def __str__(self) -> str:

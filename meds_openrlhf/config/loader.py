@@ -65,7 +65,7 @@ def read_variant(reference: object) -> tuple[str, dict[str, Any]]:
         raise ConfigError("--variant", reference, f"unknown variant. {suggestion(name, variants)}")
     flat = flatten(variants[name]) if isinstance(variants[name], dict) else {"": None}
     if "/" in name or not all("." in key for key in flat):
-        hint = "not a variant, which has a name without / and below it settings by dotted key, e.g. meds.penalty.alpha."
+        hint = "is not a variant. It needs a name without / and values by dotted key, e.g. meds.penalty.alpha."
         raise ConfigError("--variant", reference, hint)
     return name, flat
 
@@ -77,11 +77,11 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            values = overrides[key] if key == "variant" and key in overrides else []  # only variants add up
+            values = overrides[key] if key == "variant" and key in overrides else []  # only --variant accumulates
             values += [value_of(value)] if equals else []
             overrides[key] = values
         elif not overrides:
-            raise ConfigError("argument", word, "not an override. Write --section.key VALUE.")
+            raise ConfigError("argument", word, "is not an override. Write --section.key VALUE.")
         else:
             values.append(value_of(word))
     return {key: True if not got else got[0] if len(got) == 1 else got for key, got in overrides.items()}
@@ -105,7 +105,7 @@ def read_mapping(path: Path, name: str) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise ConfigError(name, path, f"not a readable YAML file ({reason}).") from error
+        raise ConfigError(name, path, f"is not a readable YAML file ({reason}).") from error
     if not isinstance(content, dict):
         raise ConfigError(name, path, "must be a mapping that begins with a key such as `meds:`.")
     return content

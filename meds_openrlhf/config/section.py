@@ -43,7 +43,7 @@ class Section:
             raise ConfigError(f"{self.section}.{key}", getattr(self, key), hint)
 
     def require_default(self, keys: Iterable[str], hint: str) -> None:
-        """Raise ConfigError if one of ``keys``, which another setting leaves without effect, was set."""
+        """Raise ConfigError if one of ``keys`` was set although another setting makes it ineffective."""
         for key in keys:
             self.require(getattr(self, key) == getattr(type(self), key), key, f"{hint} Leave it out.")
 

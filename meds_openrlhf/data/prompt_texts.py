@@ -27,7 +27,7 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
     A key is the hash of a text as sent to the engines, which is known for plain texts and input templates; with a chat
-    template the result is empty. Lines that are not JSON objects are skipped.
+    template the result is empty. Lines without a JSON object are skipped.
     """
     flags = config.openrlhf if config else {}
     path = Path(str(flags.get("data.prompt_dataset")))

@@ -45,7 +45,7 @@ class Counts:
     dropped: Counter[str] = field(default_factory=Counter)
 
     def as_text(self) -> str:
-        """The reasons and their numbers of rows, the most first: ``duplicate 6, in a benchmark 1``."""
+        """The reasons and their numbers of rows, the most frequent first: ``duplicate 6, in a benchmark 1``."""
         return ", ".join(f"{reason} {rows:,}" for reason, rows in self.dropped.most_common())
 
 

@@ -84,7 +84,7 @@ def read_rows(source: Source) -> Iterator[Row]:
 
 
 def _pick_columns(source: Source, names: list[str]) -> list[str]:
-    """The columns of question and answer among ``names``. Raises ConfigError if one, or a level to filter by, lacks."""
+    """The columns of question and answer among ``names``. Raises ConfigError if a needed column is missing."""
     picked, found = [], f"It has {', '.join(names)}."
     usual = {"question": QUESTION_COLUMNS, "answer": ANSWER_COLUMNS}
     for own, (role, wanted) in zip(source.dataset.columns, usual.items()):

@@ -15,5 +15,5 @@ def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:
         raise ValueError(f"problem={problem!r}: must not be empty.")
     for marker in ("<|im_start|>", "<|im_end|>"):
         if marker in problem:
-            raise ValueError(f"problem: must not contain the chat marker {marker}. Pass it without a template.")
+            raise ValueError(f"problem: must not contain the chat marker {marker}. Pass the plain text of the problem.")
     return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"

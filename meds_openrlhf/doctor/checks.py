@@ -32,7 +32,7 @@ ALIKE += ["flash-attn", "nvidia-nccl-cu13"]
 
 @dataclass(frozen=True)
 class Finding:
-    """A check's result on a node. ``advice`` says what to do about a fault, which may be ``slow`` but not wrong."""
+    """A check's result on a node. ``advice`` says what to do about a fault; a ``slow`` one only costs time."""
 
     node: str
     check: str

@@ -24,7 +24,7 @@ SLOW_BETWEEN_NODES = 25.0  # GB/s, of all links of a node together: at this, a 7
 
 
 def all_reduces(gpus: Mapping[str, int], size: int) -> Iterator[Finding]:
-    """Time an all-reduce of ``size`` bytes among the GPUs of each node, whose numbers are given, and among all."""
+    """Time an all-reduce of ``size`` bytes among each node's ``gpus``, a number per node, and among all."""
     ids = {name: node["NodeID"] for name, node in named_nodes().items()}
     findings = [_timed(name, f"{n} GPUs", [ids[name]] * n, size) for name, n in gpus.items() if n > 1]
     yield from findings

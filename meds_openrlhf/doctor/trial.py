@@ -14,7 +14,7 @@ from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.tracking.trackers import NOWHERE
 
-# Nats a token between engine and policy: bf16 and other kernels make some 0.001, weights of one step ago over 0.1.
+# Nats per token between engine and policy: different kernels cause about 0.001, weights of one step ago over 0.1.
 LARGEST_KL = 0.02
 PROMPTS_OF_A_RANK, RESPONSES, MOST_RANKS = 4, 4, 8  # and ranks of a node
 

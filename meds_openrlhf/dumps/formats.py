@@ -211,9 +211,9 @@ def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> t
             if fitted is not None:
                 return candidate, fitted
             nearest = rules if rules.marks else nearest
-    wanted = "of no known trainer" if name == "auto" else f"not of {name}"
+    wanted = "of a known trainer" if name == "auto" else f"of {name}"
     found = ", ".join(columns_of(nearest, row))
-    hint = f"has columns {wanted}: {found}. Name them with --columns prompt=A response=B reward=C."
+    hint = f"does not have the columns {wanted}; it has {found}. Name them with --columns prompt=A response=B reward=C."
     raise ConfigError("FILES", source, hint)
 
 

@@ -85,7 +85,7 @@ class Dump:
             content = [(rollout.prompt, rollout.response, rollout.reward) for rollout in rollouts]
             if self.format_name == "trl" and content == before:  # it logs a generation at every update that uses it
                 self.counts.rollouts -= len(rollouts)
-                self.counts.leave_out("that repeat the step before", f"{folder}, step {step}", len(rollouts))
+                self.counts.leave_out("of a repeated step", f"{folder}, step {step}", len(rollouts))
                 continue
             before = content
             yield number, rollouts
@@ -116,7 +116,7 @@ class Dump:
 
     def _rollout(self, row: Any, path: Path) -> Rollout:
         if not isinstance(row, dict):
-            raise LeftOut("that are not JSON objects")
+            raise LeftOut("without a JSON object")
         if "filtered_resps" in row:  # lm-eval repeats a sample for each filter
             self._filter = self._filter or row.get("filter")
             if row.get("filter") != self._filter:

@@ -52,7 +52,7 @@ class SampleStore:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             if not try_lock(self._descriptor, optional=True):  # held until the descriptor is closed
-                hint = "is being written by another process. Wait for it, or end it."
+                hint = "is being written by another process. Wait until it ends, or stop it."
                 raise ConfigError("samples", str(path), hint)
             sync_folder(path.parent)
             samples = iterate_samples(path, texts=False)

@@ -43,7 +43,7 @@ class JudgeSettings:
     request: Annotated[
         Mapping[str, Any],
         option(
-            'more fields of the request, of which null omits one: {"temperature": null, "reasoning_effort": "low"}',
+            'fields to add to the request; null removes one: {"temperature": null, "reasoning_effort": "low"}',
             "JSON",
             type=_json_object,
         ),
@@ -52,7 +52,7 @@ class JudgeSettings:
         bool, option("vLLM only: constrain replies to the format; disables reasoning", action="store_true")
     ] = False
     attempts: Annotated[int, option("maximum attempts per question if replies are malformed", "N", type=positive)] = 3
-    tries: Annotated[int, option("maximum sends per request if the server fails", "N", type=positive)] = 6
+    tries: Annotated[int, option("maximum times that a request is sent if the server fails", "N", type=positive)] = 6
     timeout: Annotated[float, option("timeout of one request", "SECONDS", type=float)] = 180.0
     concurrency: Annotated[int, option("maximum concurrent requests", "N", type=positive)] = 8
     cache: Annotated[Path, option("folder for the replies", "FOLDER", flag="--cache", type=Path)] = Path("judge-cache")
@@ -83,7 +83,8 @@ class JudgeSettings:
         if key is None and (self.key_variable or self.base_url == PROVIDER):
             raise ConfigError("--judge-key-variable", self.variable, "is not set. Put the key into that variable.")
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise ConfigError("--judge-key-variable", self.variable, "has spaces or characters that no key has.")
+            hint = "has spaces or other characters that are not valid in a key."
+            raise ConfigError("--judge-key-variable", self.variable, hint)
         return key
 
     def facts(self) -> dict[str, Any]:

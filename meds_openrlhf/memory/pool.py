@@ -33,10 +33,10 @@ GAUGES = {
     "meds_memory_prompts": "Prompts that have rows.",
     "meds_memory_bytes": "Bytes of its Arrow files.",
     "meds_memory_stale": "Prompts (of one verdict) that wait to be clustered.",
-    "meds_memory_wait_seconds": "How long the last step waited for clusterings that should have been over.",
-    "meds_memory_assign_seconds": "Labelling the last step's rows.",
-    "meds_memory_append_seconds": "Making the last step's rows durable.",
-    "meds_memory_cluster_seconds": "The last clustering that has ended.",
+    "meds_memory_wait_seconds": "Seconds that the last step waited for unfinished clusterings.",
+    "meds_memory_assign_seconds": "Seconds to label the last step's rows.",
+    "meds_memory_append_seconds": "Seconds to make the last step's rows durable.",
+    "meds_memory_cluster_seconds": "Seconds of the last finished clustering.",
 }
 
 
@@ -151,7 +151,7 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
     wanted = rows.column("sample").to_numpy()[chosen]
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
     if not np.array_equal(answer.sample[order], wanted[wanted_order]):
-        raise ValueError("step: it is already stored with other rows; a step is observed only once")
+        raise ValueError("step: is already stored with other rows. Observe each step only once.")
     positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 

@@ -242,9 +242,9 @@ def verify_memory(memory: StoredMemory) -> Verification:
         damage.append(f"{memory.paths.root}: {twice} rows are stored twice")
     for path, snapshot in snapshots.items():
         if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
-            damage.append(f"{path}: is of another model than format.json")
+            damage.append(f"{path}: was made with a different model than format.json")
         for name, wanted in snapshot.state.rows.items():
             found = sum(key >> 32 <= snapshot.state.step for key in keys.get(name, []))
             if found != wanted:
-                damage.append(f"{path}: has {wanted} rows in {name}, of which {found} are there and sound")
+                damage.append(f"{path}: expects {wanted} rows in {name}, but {found} are present and undamaged")
     return Verification(len(everything), len(snapshots), damage)

@@ -44,7 +44,7 @@ from meds_openrlhf.placement.recipe import Recipe
 
 PROCESS, BESIDE_ENGINE, ENGINE_WORK_SPACE, SLEEPING_ENGINE = 2 * GB, 1 * GB, 3 * GB, 5 * GB
 GATHERED_PARAMETERS, BUCKETS = 1_000_000_000, 2_000_000_000
-# vLLM's own limits of an engine on an H100 or H200; and those on other GPUs, where nothing is known of the cache.
+# vLLM's default limits of an engine on an H100 or H200, and on other GPUs.
 MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
 USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
 

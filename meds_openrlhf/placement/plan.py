@@ -118,7 +118,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         names = [" + ".join(request.role for request in group) for group in groups]
         needs = ", ".join(f"{demand} for {name}" for name, demand in zip(names, demands))
         beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
-        text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free are {describe_nodes(nodes)}"
+        text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
         gpus_fit = pack([node.room for node in nodes], demands) is not None
         largest = max(requests, key=lambda request: request.gpus)
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag

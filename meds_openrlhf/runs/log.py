@@ -91,7 +91,7 @@ def texts_of(run: Path, rows: pa.Table) -> list[dict[str, Any]]:
     steps = rows["step"].to_numpy()
     found = _texts_at(RunPaths(run), steps, rows["sample"].to_numpy(), TEXTS)
     for row in set(range(len(rows))) - set(found):
-        raise ConfigError("RUN", str(run), f"has just lost step {steps[row]} of its log. Run the script again.")
+        raise ConfigError("RUN", str(run), f"no longer has step {steps[row]} in its log. Run the script again.")
     return [dict(zip(TEXTS, found[row])) for row in range(len(rows))]
 
 

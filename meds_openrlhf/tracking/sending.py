@@ -82,7 +82,7 @@ class _Sender(threading.Thread):
         self._lock = run.paths.root / f".tracking-{package}.lock"
         self._waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
         self._error: str | None = None
-        self.trouble: str | None = None  # that the user knows of
+        self.trouble: str | None = None  # what was last reported to the user
         self.is_done = False
 
     def run(self) -> None:
@@ -113,7 +113,7 @@ class _Sender(threading.Thread):
                 tracker = tracker or self._open(self._run)
                 if line.step > min(first_step, tracker.sent.get(line.stream, -1)):
                     tracker.send(line)
-                    self._error, self._first_step = None, math.inf  # its ``sent`` counts from now on
+                    self._error, self._first_step = None, math.inf  # from now on ``sent`` decides
             self._error, self._waiting_since = None, math.inf
             self._trackers.finishing.wait(POLL_SECONDS)
         if tracker:

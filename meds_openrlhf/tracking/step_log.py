@@ -32,7 +32,7 @@ class StepLog:
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 
     def append(self, step: int, content: Mapping[str, Any]) -> None:
-        """Append a step durably and atomically; a partial line, from now or from a killed process, is truncated.
+        """Append a step durably and atomically; a partial line, from this call or from a killed process, is removed.
 
         Raises OSError, with the log unchanged, if the line cannot be written.
         """

@@ -133,7 +133,7 @@ class _TensorBoard(Tracker):
         self._writer = EventFileWriter(str(folder), filename_suffix=f".{run.id}")
         self._writer.add_event(Event(step=0, session_log={"status": "START"}))
         self._writer.flush()
-        for path in earlier:  # emptied, because viewers stumble over a file that is removed
+        for path in earlier:  # truncated, because viewers fail if a file is removed
             os.truncate(path, 0)
 
     def send(self, line: RunLine) -> None:
@@ -177,7 +177,7 @@ class _Wandb(Tracker):
                 # x_disable_meta: the command line may have a key.
                 settings=wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_meta=True),
             )
-        except Exception as error:  # of any kind: without this, the client calls the next try's run "in use"
+        except Exception as error:  # any error: without the teardown, the next attempt's run is "in use"
             wandb.teardown()
             if type(error).__name__ == "ValidationError":  # its message shows the values, which may include a key
                 raise ValueError("the client refuses its settings; check the WANDB_* variables") from None
@@ -202,7 +202,7 @@ class _Wandb(Tracker):
 
     def close(self) -> None:
         self._run.finish()
-        self._wandb.teardown()  # else its process would end with this one
+        self._wandb.teardown()  # otherwise the client's process outlives the run
 
 
 class _SwanLab(Tracker):
@@ -243,7 +243,7 @@ class _SwanLab(Tracker):
 
 
 class _Mlflow(Tracker):
-    """Sends to a server, or writes files to a folder. The run there is found by a tag, and so is what it has."""
+    """Sends to a server, or writes files to a folder. Tags of the MLflow run identify it and the last step sent."""
 
     def __init__(self, run: TrackedRun) -> None:
         # Before its import: nothing is sent to its makers or printed, and newer versions accept a folder.

@@ -16,8 +16,8 @@ def test_ways_are_compared_between_both_trivial_ways_and_the_best(
     numbers = tmp_path / "numbers.json"
     assert main([*map(str, runs), "--json", str(numbers)]) == 0
     pure, mixed = json.loads(numbers.read_text())["adjusted_rand"].values()
-    assert pure["nothing: all clusters together"] == 0
-    assert 0 < pure["nothing: each cluster apart"] < 1
+    assert pure["baseline: one theme for all clusters"] == 0
+    assert 0 < pure["baseline: one theme per cluster"] < 1
     assert pure["the clusters' most frequent mistake"] == 1  # each cluster is of one mistake
     assert mixed["the clusters' most frequent mistake"] < 0.9
     assert pure["where responses depart (the default)"] > pure["text of the responses"]

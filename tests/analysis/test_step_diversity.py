@@ -51,7 +51,7 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main([*_runs(tmp_path, steps=(20, 30)), *options(tmp_path, judge)]) == 0
         assert main([*_runs(tmp_path), *options(tmp_path, judge, "--steps", "40", "--groups", "6")]) == 0
     errors = capsys.readouterr().err
-    assert "1 of 80 steps: both runs have no others with all texts." in errors
+    assert "1 of 80 steps: only these have all texts in both runs." in errors
     assert "6 of 10 questions: no others were answered at least twice by both runs within 0 steps" in errors
     assert errors.count("\n") == 2  # and nothing where nothing is missing
 

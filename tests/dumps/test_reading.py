@@ -67,9 +67,9 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
     dump = Dump([file])
     assert [one.response for _, rollouts in dump for one in rollouts] == ["a"]
     assert dump.counts.rollouts == 1
-    reasons = {"that are not JSON objects": 3, "without reward": 1, "of the model n, not of m": 1}
+    reasons = {"without a JSON object": 3, "without reward": 1, "of the model n, not of m": 1}
     assert dump.counts.left_out == reasons
-    assert dump.counts.examples["that are not JSON objects"] == f"{file}, line 2"
+    assert dump.counts.examples["without a JSON object"] == f"{file}, line 2"
     nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
     traces = (
         {"nodes": [], "errors": ["timeout"]},
@@ -116,4 +116,4 @@ def test_a_generation_that_trl_logs_again_counts_once(tmp_path: Path) -> None:
     dump = Dump([tmp_path])
     assert [(step, len(rollouts)) for step, rollouts in dump] == [(1, 2), (3, 2)]
     assert dump.counts.rollouts == 4
-    assert dump.counts.left_out == {"that repeat the step before": 2}
+    assert dump.counts.left_out == {"of a repeated step": 2}

@@ -59,7 +59,7 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
     held = reserve(plan_of([RoleRequest("policy", 1, 2)], shards=0), timeout_seconds=20)
     try:
         wait_until(lambda: free_gpus() == GPUS - 2)
-        with pytest.raises(Shortage, match=r"1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free are"):
+        with pytest.raises(Shortage, match=r"1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free:"):
             plan_of(COLOCATED)
         with pytest.raises(ConfigError) as caught:
             reserve(plan, timeout_seconds=5)  # by then the shards, whose group fits, have their two CPUs

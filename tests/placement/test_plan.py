@@ -78,16 +78,16 @@ def shortage(requests: list[RoleRequest], nodes: list[Node], shards: int = 2, ad
 def test_what_lacks_is_counted_by_role_and_the_largest_is_to_be_lowered() -> None:
     nodes = [node(f"10.0.0.{i}", 8, 32, free_gpus=7 if i == 3 else 8) for i in range(4)]
     assert shortage([RoleRequest("policy", 4, 8)], nodes, shards=3) == (
-        "4 x 8 GPUs on one node for policy and 36 CPUs (3 of them on 10.0.0.0 for the memory); free are 3 nodes with 8 "
+        "4 x 8 GPUs on one node for policy and 36 CPUs (3 of them on 10.0.0.0 for the memory); free: 3 nodes with 8 "
         "GPUs and 32 CPUs each, 10.0.0.3 with 7 of 8 GPUs and 32 CPUs"
     )
     roles, advice = [RoleRequest("policy", 1, 1), RoleRequest("engines", 16, 1)], "Lower vllm.num_engines or add nodes."
-    text = "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free are 10.0.0.1 with 8 GPUs and 32 CPUs"
+    text = "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free: 10.0.0.1 with 8 GPUs and 32 CPUs"
     assert shortage(roles, [NODE], shards=0, advice=advice) == text
-    assert shortage(roles, [], advice=advice).endswith("; free are no nodes")
+    assert shortage(roles, [], advice=advice).endswith("; free: no nodes")
     nodes = [node("a", 8, 8), replace(node("b", 8, 64), is_drivers=True)]  # with too few CPUs
     text = shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3, advice=FEWER_SHARDS)
-    assert text.endswith("and 20 CPUs (3 of them on a for the memory); free are 2 nodes with 8 GPUs and 8 CPUs each")
+    assert text.endswith("and 20 CPUs (3 of them on a for the memory); free: 2 nodes with 8 GPUs and 8 CPUs each")
     plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3)
     unequal = r"^vllm.num_engines=2: makes 2 GPUs for engines, which share those of policy, but these are 4. Make"
     with pytest.raises(ConfigError, match=unequal):

@@ -82,7 +82,7 @@ class SamplingEngine:
 
 def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
     backend = "uni" if settings.tensor_parallel == 1 else "mp" if settings.on_cpu else "ray"
-    # On a CPU, vLLM cannot take back a seeded request's random number, which it has to for a prompt in chunks.
+    # On a CPU, vLLM cannot restore the random state of a seeded request, which prefill in chunks requires.
     whole_prompts = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(settings.max_model_len, 2048)}
     return {
         "model": settings.model,

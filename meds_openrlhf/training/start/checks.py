@@ -47,7 +47,7 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
         if isinstance(value, int | float) and value < 1:
             raise ConfigError(key, value, "must be at least 1.")
     if flags.get("vllm.num_engines") is None:
-        raise ConfigError("vllm.num_engines", None, "must be at least 1.")
+        raise ConfigError("vllm.num_engines", None, "is not set. Set it to at least 1.")
 
 
 def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:

@@ -119,7 +119,7 @@ def _joined(values: list[Any], orders: Sequence[NDArray[np.int64]]) -> list[Any]
         names = dict.fromkeys(chain.from_iterable(values))
         for name in names:
             if any(name not in value for value in values):
-                raise RunLostError(f"only some responses have the metric {name!r}; a reward has to log it for all")
+                raise RunLostError(f"the metric {name!r} is missing for some responses; the reward must log it for all")
         columns = {name: _joined([value[name] for value in values], orders) for name in names}
         return [{name: column[number] for name, column in columns.items()} for number in range(len(orders))]
     flat = list(chain.from_iterable(values))

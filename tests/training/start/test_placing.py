@@ -125,7 +125,7 @@ def test_a_job_that_never_fits_does_not_wait() -> None:
     seen = [imagined_cluster("1x4", 140.0)]
     with pytest.raises(
         Shortage,
-        match=r"room for 1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free are node 0 with 4 GPUs",
+        match=r"room for 1 x 8 GPUs on one node for policy \+ engines and 11 CPUs .*; free: node 0 with 4 GPUs",
     ):
         place_when_free(request(timeout=60), False, seen.pop)
 
@@ -134,8 +134,7 @@ def test_a_resumed_job_waits_for_a_node_that_comes_back(caplog: pytest.LogCaptur
     seen = [[], [], FREE]
     assert place_when_free(request(timeout=60), True, lambda: seen.pop(0)).report.plan.gpus == 8
     assert [record.getMessage() for record in caplog.records] == [
-        "waiting up to 60 seconds for room for 1 x 8 GPUs on one node for policy + engines and 11 CPUs; free are no "
-        "nodes"
+        "waiting up to 60 seconds for room for 1 x 8 GPUs on one node for policy + engines and 11 CPUs; free: no nodes"
     ]
 
 
