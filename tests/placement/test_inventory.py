@@ -19,14 +19,11 @@ def test_an_imagined_cluster_has_equal_empty_nodes() -> None:
     assert smallest_gpu_memory([]) is smallest_gpu_memory([*nodes, Node("x", 1, 1, 1, 1)]) is None
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        *[((shape, 140.0), f"--cluster={shape}: must be nodes x GPUs per node, e.g. 4x8") for shape in NO_SHAPES],
-        (("1x8", 0.0), "--gpu-memory=0.0: must be above 0"),
-        (("1x8", 80.0, 0), "--cpus=0: must be at least 1"),
-    ],
-)
+WRONG = [((shape, 140.0), f"--cluster={shape}: must be nodes x GPUs per node, e.g. 4x8") for shape in NO_SHAPES]
+WRONG += [(("1x8", 0.0), "--gpu-memory=0.0: must be above 0"), (("1x8", 80.0, 0), "--cpus=0: must be at least 1")]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG)
 def test_impossible_clusters_are_refused(words: tuple, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         imagined_cluster(*words)

@@ -170,6 +170,7 @@ def test_the_ranks_get_the_samples_of_their_order(ranks: int) -> None:
     lengths = np.array([sample.sequences.shape[1] for sample in samples])
     order = order_by_prompts(lengths, 2, 2, ranks, [3, 1])
     for sent, expected in zip(arranged(batches, args, 1, "prompts"), order, strict=True):
+        assert [len(row) for row in sent.sequences] == lengths[expected].tolist()  # without padding
         received = pickle.loads(pickle.dumps(sent))
         assert received.info["reward"].tolist() == expected.tolist()
         assert received.prompts == [f"prompt {sample // 2}" for sample in expected]

@@ -1,5 +1,6 @@
 """The recording policy actor on a tiny model: OpenRLHF's log-probs unchanged, the right rows of the right layers."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,6 +113,14 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
     policy.actor.packing_samples = True
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])  # seven tokens: four on the first rank, three here
     assert policy._in_model_input(torch.tensor([2, 3]), mask).tolist() == [-1, 2]
+
+
+def test_the_time_of_finding_and_of_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_actor(PolicyActor)
+    policy.set_up_recording(FeatureSettings(), records_layers=True)
+    clock = itertools.count(100)
+    monkeypatch.setattr(actor.time, "perf_counter", lambda: next(clock))
+    assert run(policy)[1].seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end
 
 
 def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
