@@ -67,8 +67,9 @@ echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT
 background=()
 trap 'kill "${background[@]}" 2>/dev/null || true' EXIT
 
+# Without a port of that agent, the head ends if its own node, on a cold file system, takes over 30 s to come in.
 "${step[@]}" --nodelist="$head" ray start --head --block --port="$port" --node-ip-address="${address%:*}" \
-    --disable-usage-stats "${ray_start_args[@]}" "${ray_head_args[@]}" &
+    --runtime-env-agent-port=$((port + 1)) --disable-usage-stats "${ray_start_args[@]}" "${ray_head_args[@]}" &
 background+=($!)
 for ((waited = 0; waited < 300; waited++)); do
     (: <"/dev/tcp/${address/://}") 2>/dev/null && break
