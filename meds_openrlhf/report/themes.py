@@ -111,7 +111,7 @@ def _logged(atlas: Atlas, theme: NDArray[np.int64]) -> tuple[pd.DataFrame, NDArr
     periods = min(PERIODS, len(steps))
     ends = steps[np.arange(1, periods + 1) * len(steps) // periods - 1]
     columns = {"theme": of_rollouts, "wrong": ~log.correct, "penalized": log.penalty > 0}
-    prompts = np.array(log.prompts, object)[log.prompt]
+    prompts = pd.Categorical.from_codes(log.prompt, log.prompts)
     return pd.DataFrame({"prompt": prompts, "period": np.searchsorted(ends, log.step), **columns}), ends
 
 
@@ -138,7 +138,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, themes: int) -> list[list
         pd.crosstab(logged["prompt"], logged["theme"], normalize="index").reindex(columns=range(themes), fill_value=0)
         for logged in (before, after)
     ]
-    prompts = shares[0].index.intersection(shares[1].index)
+    prompts = shares[0].index.astype(object).intersection(shares[1].index.astype(object))
     if prompts.empty:
         return []
     difference = (shares[1].loc[prompts] - shares[0].loc[prompts]).to_numpy(np.float64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 _WORD = re.compile(r"\d+(?:\.\d+)?|\\?[^\W\d]+|[^\w\s]")
 
@@ -48,5 +49,5 @@ def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tu
     words = words_of(response, given, right)
     first = words.index(WRONG) if WRONG in words else len(words)
     part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
-    places = list(_WORD.finditer(response))[part]
+    places = list(islice(_WORD.finditer(response), part.start, part.stop))
     return words[part], slice(places[0].start(), places[-1].end()) if places else slice(0, 0)
