@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = add_command(subparsers, "atlas", run, __doc__, takes_overrides=True)
     add = parser.add_argument
-    files = "dumps (.jsonl, .parquet, .pt, .eval), or folders of dumps"
+    files = "dumps (.jsonl, .json, .parquet, .pt, .eval), or folders of dumps"
     add("files", metavar="FILES", type=Path, nargs="+", help=files)
     model = "Hugging Face model that generated the rollouts, for fingerprints (default: none, use final answers)"
     add("--model", default=NO_MODEL, metavar="MODEL|none", help=model)

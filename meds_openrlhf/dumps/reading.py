@@ -18,10 +18,11 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, Format, LeftOut, Rollout, recognise
 from meds_openrlhf.json_text import parse_json
 
-SUFFIXES = (".jsonl", ".parquet", ".pt", ".eval")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".pt", ".eval")
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
 _MODEL = ("model", "model_name", "model_name_or_path")
 _STEP = re.compile(r"step[_-]?(\d+)$")
+_BESIDE = re.compile(r"eval|results_.*\.json$")  # beside dumps: prime-rl's evaluations, lm-eval's results
 _INSPECT_SAMPLE = re.compile(r"samples/.*_epoch_\d+\.json")
 _ZSTD = 93  # in a zip
 _UNREADABLE = (
@@ -135,7 +136,7 @@ def _found(files: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for given in files:
         if given.is_dir():
-            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not path.name.startswith("eval")]
+            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _BESIDE.match(path.name)]
             if not inside:
                 raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside
@@ -164,7 +165,7 @@ def _step_of(path: Path) -> int | None:
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Each line with its place. Raises ConfigError for a file that cannot be read at all."""
-    readers = {".parquet": _rows_of_parquet, ".pt": _rows_of_torch, ".eval": _rows_of_inspect}
+    readers = {".parquet": _rows_of_parquet, ".pt": _rows_of_torch, ".eval": _rows_of_inspect, ".json": _rows_of_json}
     rows = readers.get(path.suffix, _rows_of_lines)
     try:
         yield from rows(path)
@@ -207,6 +208,21 @@ def _rows_of_torch(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}, sample {number}", {**sample, "rollout_id": content.get("rollout_id")}
 
 
+def _rows_of_json(path: Path) -> Iterator[tuple[str, Any]]:
+    """Lines, or a single indented object: a log of Inspect's."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        if file.readline().strip() != "{":
+            yield from _rows_of_lines(path)
+            return
+        file.seek(0)
+        log = parse_json(file.read())
+    if not isinstance(log.get("samples"), list):
+        yield str(path), None
+        return
+    for number, sample in enumerate(log["samples"], 1):
+        yield f"{path}, sample {number}", _inspect_row(sample, log)
+
+
 def _rows_of_inspect(path: Path) -> Iterator[tuple[str, Any]]:
     """Inspect's archive: a JSON file per sample; nothing in it is written to disk."""
     with ZipFile(path) as archive:
@@ -214,8 +230,11 @@ def _rows_of_inspect(path: Path) -> Iterator[tuple[str, Any]]:
         start = "header.json" if "header.json" in names else "_journal/start.json"  # the latter while it runs
         log = parse_json(_content(archive, start))
         for name in filter(_INSPECT_SAMPLE.fullmatch, names):
-            sample = _parsed(_content(archive, name))
-            yield f"{path}, {name}", {"model": log["eval"]["model"], INSPECT_SAMPLE: sample}
+            yield f"{path}, {name}", _inspect_row(_parsed(_content(archive, name)), log)
+
+
+def _inspect_row(sample: Any, log: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": log["eval"]["model"], INSPECT_SAMPLE: sample}
 
 
 def _content(archive: ZipFile, name: str) -> bytes:

@@ -98,9 +98,7 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
     try:
         version = content.get("format_version", FORMAT_VERSION)
         if version not in (2, FORMAT_VERSION):
-            hint = (
-                f"has a memory of format {version}, but this version reads 2 and {FORMAT_VERSION}. Update it."
-            )
+            hint = f"has a memory of format {version}, but this version reads 2 and {FORMAT_VERSION}. Update it."
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
         mappings, numbers = (found.model, found.features), (found.shards, found.layers, found.step_offset)

@@ -64,8 +64,8 @@ def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_anothe
 def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
     printed = meds.output("atlas", LOGS / "inspect-0.3.285", "--columns", "reward=includes")
     assert printed.splitlines()[:2] == [
-        "read   4 rollouts of 2 prompts, 1 file (inspect)",
-        "right  2 (reward at least 0.5); 0 prompts without a wrong rollout",
+        "read   5 rollouts of 2 prompts, 2 files (inspect)",
+        "right  3 (reward at least 0.5); 0 prompts without a wrong rollout",
     ]
     chosen = "reward=exact", "filter=boxed"
     printed = meds.output("atlas", LOGS / "lm-eval-0.4.13", "--columns", *chosen, "--out", "b")

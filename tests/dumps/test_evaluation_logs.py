@@ -1,11 +1,12 @@
 """Sample logs of lm-eval and Inspect, as they wrote them, and what of them is refused.
 
 Two problems, two responses to each. lm-eval: a task with three filters and two metrics, and one of multiple choice.
-Inspect: two epochs of both problems, with two scorers.
+Inspect: two epochs of both problems as an archive, and one of the first as JSON, with two scorers.
 """
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, LeftOut, Rollout, recognise
 from meds_openrlhf.dumps.reading import Dump
+from tests.dumps.evaluation_logs import write_inspect, write_lm_eval
 
 DATA = Path(__file__).parent / "data"
 LM_EVAL, INSPECT = DATA / "lm-eval-0.4.13", DATA / "inspect-0.3.285"
@@ -27,38 +29,58 @@ def read(*files: Path, **columns: str) -> tuple[list[tuple[int, list[Rollout]]],
     return list(dump), dump
 
 
-def test_logs_of_lm_eval_are_read() -> None:
+@pytest.fixture(params=["stored", "written"])
+def lm_eval(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The stored logs and, where the program is installed, logs that it writes now."""
+    return LM_EVAL if request.param == "stored" else written("lm_eval", write_lm_eval, tmp_path)
+
+
+@pytest.fixture(params=["stored", "written"])
+def inspect(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The same of Inspect."""
+    return INSPECT if request.param == "stored" else written("inspect_ai", write_inspect, tmp_path)
+
+
+def written(package: str, write: Callable[[Path], None], folder: Path) -> Path:
+    pytest.importorskip(package)
+    write(folder)
+    return folder
+
+
+def test_logs_of_lm_eval_are_read(lm_eval: Path) -> None:
     first = [Rollout(SUMS[0], "\\boxed{4}", 0.0, "4"), Rollout(SUMS[1], "\\boxed{8}", 0.0, "7")]
-    steps, dump = read(LM_EVAL, reward="exact")
+    steps, dump = read(lm_eval, reward="exact")
     assert (steps, dump.format_name) == ([(1, first)], "lm-eval")
     choices = {"of a multiple-choice task": 2}
     assert dump.counts.left_out == {
         "of the filter boxed, not of whole": 2, "of the filter both, not of whole": 2, **choices,
     }  # fmt: skip
-    [(_, rollouts)], _ = read(LM_EVAL, reward="exact", filter="boxed")
+    [(_, rollouts)], _ = read(lm_eval, reward="exact", filter="boxed")
     assert [rollout.reward for rollout in rollouts] == [1.0, 0.0]
-    [(_, rollouts)], _ = read(LM_EVAL, reward="short", filter="boxed", prompt="doc.question")
+    [(_, rollouts)], _ = read(lm_eval, reward="short", filter="boxed", prompt="doc.question")
     assert [(rollout.prompt, rollout.reward) for rollout in rollouts] == [("2+2", 1.0), ("3+4", 1.0)]
-    steps, dump = read(LM_EVAL, reward="exact", filter="both")
+    steps, dump = read(lm_eval, reward="exact", filter="both")
     assert steps == []
     assert dump.counts.left_out["with a single score for several responses"] == 2
     with pytest.raises(ConfigError, match=r"several columns of numbers \(exact, short\)\. Choose one with --columns"):
-        read(LM_EVAL)
-    with pytest.raises(ConfigError, match=r"no known trainer: prompt, response, target, doc, exact, short, doc\."):
-        read(LM_EVAL, reward="acc")
+        read(lm_eval)
+    with pytest.raises(ConfigError, match=r"a known trainer; it has prompt, response, target, doc, exact, short, doc\."):
+        read(lm_eval, reward="acc")
 
 
-def test_logs_of_inspect_are_read() -> None:
+def test_logs_of_inspect_are_read(inspect: Path) -> None:
+    [archive, log] = [*inspect.glob("*.eval"), *inspect.glob("*.json")]
     epochs = [(TWO, "4", 1.0), (SEVEN, "8", 0.0), (TWO, "5", 0.0), (SEVEN, "7", 1.0)]
     truths = {"2+2": "4", "be brief\n\n3+4": "7 or seven"}
     expected = [
         Rollout(prompt, f"\\boxed{{{answer}}}", reward, truths[prompt], messages=tuple(messages))
         for (prompt, messages), answer, reward in epochs
     ]
-    steps, dump = read(INSPECT, reward="includes")
+    steps, dump = read(archive, reward="includes")
     assert (steps, dump.format_name) == ([(1, expected)], "inspect")
+    assert read(log, reward="includes")[0] == [(1, expected[:1])]
     with pytest.raises(ConfigError, match=r"several columns of numbers \(includes, length\)\. Choose one"):
-        read(INSPECT)
+        read(inspect)
 
 
 def lm_eval_line(**more: Any) -> dict[str, Any]:
@@ -67,8 +89,9 @@ def lm_eval_line(**more: Any) -> dict[str, Any]:
 
 
 def inspect_line(**more: Any) -> dict[str, Any]:
-    sample = {"input": "2+2", "target": "4", "output": {"completion": "4"}, "scores": {"includes": {"value": "C"}}}
-    return {"model": "m", INSPECT_SAMPLE: {**sample, **more}}
+    [path] = INSPECT.glob("*.json")
+    sample = json.loads(path.read_text())["samples"][0]
+    return {"model": "m", INSPECT_SAMPLE: {**sample, "scores": {"includes": {"value": "C"}}, **more}}
 
 
 def rollout_of(row: dict[str, Any], **columns: str) -> Rollout:
@@ -136,3 +159,12 @@ def test_what_is_no_archive_or_a_damaged_one_is_refused(tmp_path: Path, content:
         path.write_text(content)
     with pytest.raises(ConfigError, match=rf"a\.eval: cannot be read \({reason}: .*\)\. Leave it out\.$"):
         read(path, reward="includes")
+
+
+def test_what_is_no_log_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "results_2026.json").write_text('{\n  "results": {}\n}')
+    (tmp_path / "settings.json").write_text('{\n  "seed": 1\n}')
+    (tmp_path / "lines.json").write_text(f"{json.dumps(lm_eval_line())}\n")
+    [(_, rollouts)], dump = read(tmp_path)
+    assert len(rollouts) == 1
+    assert dump.counts.examples == {"without a JSON object": str(tmp_path / "settings.json")}

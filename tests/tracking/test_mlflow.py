@@ -2,12 +2,15 @@
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
+from tests.ports import free_ports
+from tests.servers import answers, running
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import CONFIG, DEADLINE, KEY, WrittenRun, follow_until
 
@@ -80,6 +83,32 @@ def test_a_resumed_run_goes_on_in_the_same_run_and_another_server_gets_all(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address + "2")
     run.send("mlflow")
     assert points(address + "2", "train/loss") == [(1, 1.0), (2, 20.0)]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)
+def test_a_run_and_its_resume_are_one_run_of_a_real_server(
+    run: WrittenRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow.server.handlers", reason="mlflow-skinny has no server")
+    (port,) = free_ports(1)
+    place = ["--backend-store-uri", f"sqlite:///{tmp_path}/ml.db", "--artifacts-destination", f"{tmp_path}/artifacts"]
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", *place]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address := f"http://127.0.0.1:{port}")
+    quiet = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with running(command, tmp_path / "server.log", lambda: answers(f"{address}/health"), quiet):
+        run.steps(1, 2, 3)
+        run.clusters(2, response="so 17")
+        assert Trackers(run.paths, ["mlflow"]).finish(240) == [], run.paths.tracking_log.read_text()
+        run.resume(1)
+        run.steps(2, times=10.0)
+        assert Trackers(run.paths, ["mlflow"], first_step=1).finish(240) == [], run.paths.tracking_log.read_text()
+        client, sent = only_run(address)
+        assert (sent.info.run_name, sent.info.status) == ("my-run", "FINISHED")
+        assert sent.data.params["meds.penalty.alpha"] == "0.1"
+        assert points(address, "train/loss") == [(1, 1.0), (2, 2.0), (3, 3.0), (2, 20.0)]
+        text = client.download_artifacts(sent.info.run_id, "biggest_clusters/step_000002.md")
+        assert Path(text).read_text().endswith("so 17")
 
 
 def test_metrics_are_sent_without_texts_that_cannot_be_stored(run: WrittenRun, address: str, tmp_path: Path) -> None:
