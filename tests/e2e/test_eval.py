@@ -1,4 +1,4 @@
-"""`meds eval` on the real engines: two of them draw, are killed in the middle, and go on."""
+"""`meds eval` on a real engine: it is killed in the middle, and the next one goes on."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PROBLEMS, N = 8, 64
 
 def command(assets: Path, out: Path, n: int, *more: str) -> list[str]:
     words = ["eval", f"{assets}/policy", "--benchmarks", f"{assets}/eval.jsonl", "--out", str(out), "--n", str(n)]
-    return [*MEDS, *words, "--engines=2", "--max-tokens=80", "--allow-cpu", *more]
+    return [*MEDS, *words, "--engines=1", "--max-tokens=80", "--allow-cpu", *more]
 
 
 def samples(out: Path) -> dict[tuple[str, int], dict[str, object]]:
@@ -28,11 +28,11 @@ def samples(out: Path) -> dict[tuple[str, int], dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an evaluation by two engines that was killed in the middle, and started again."""
+    """The folder of an evaluation that was killed in the middle, and started again."""
     out = tmp_path_factory.mktemp("evaluated") / "eval"
     words = command(assets, out, N)
     file = out / "policy" / "eval.jsonl"
-    killed = start([*words, "--engines=1"], cluster, stdout=None, stderr=None)
+    killed = start(words, cluster, stdout=None, stderr=None)
     try:
         wait_until(lambda: killed.poll() is not None or (file.exists() and file.stat().st_size > 0), seconds=300)
         assert killed.poll() is None
@@ -44,7 +44,7 @@ def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFacto
     ended = finished(words, cluster)
     assert ended.returncode == 0
     missing = PROBLEMS * N - len(drawn)
-    assert f"policy: {missing} of {PROBLEMS * N} samples to draw; starting engines: 2 GPUs" in ended.stderr
+    assert f"policy: {missing} of {PROBLEMS * N} samples to draw; starting engines: 1 GPU" in ended.stderr
     assert ended.stdout == (out / "table.md").read_text().split("\n### ")[0]
     assert {key: sample for key, sample in samples(out).items() if key in drawn} == drawn
     return out

@@ -6,13 +6,14 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import command, environment, finish, start
+from tests.e2e.conftest import REPOSITORY, command, environment, finish, start
 from tests.e2e.runs import (
     SAMPLES,
     Run,
@@ -31,13 +32,16 @@ WANDB_KEY = "b7" * 20
 
 
 def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets: Path, tmp_path: Path) -> None:
-    """GRPO with the entropy advantage, beside a tracking server that takes connections and never answers."""
+    """GRPO with the entropy advantage and own features, beside a silent tracking server."""
     paths = RunPaths(tmp_path / "run")
+    feature = tmp_path / "features.py"  # the example, with NaN in each batch's third row
+    example = (REPOSITORY / "examples/features.py").read_text().replace("return layer", "values = layer")
+    feature.write_text(f"{example}    values[2:3] = torch.nan\n    return values\n")
     log = StepLog(paths.metrics)
     with wandb_server() as server:
         server.behaviour = "hangs"
         tracking = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": WANDB_KEY, "WANDB_MODE": "online"}
-        options = ("--vllm.num_engines=2", "--train.num_episodes=100")
+        options = ("--vllm.num_engines=2", "--train.num_episodes=100", f"--meds.features.function={feature}")
         options += ("--algo.kl.init_coef=0", "--algo.kl.use_loss=false", "--algo.kl.estimator=k1")  # and no reference
         words = command(assets, paths.root, *options, method="grpo-entropy")
         run = start(words, env=environment(**tracking))
@@ -72,7 +76,9 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     lost, away = "was lost .*; its prompts go to the remaining 1", "is unavailable; continuing with 1 of 2"
     assert re.search(rf"vLLM engine \d ({lost}|{away})", output)
     assert verify_memory(open_memory(paths.root)).damage == []
+    assert re.search(r"step 1: features of \d of \d+ responses are not finite", output)
     assert read_memory(paths).num_rows == steps[-1]["meds/rows"]
+    assert read_memory(paths).schema.field("layer_logits").type.list_size == 64
 
     assert output.count("W&B: no answer for 20 s. Training continues") == 1
     events = EventAccumulator(str(paths.tensorboard / paths.root.name)).Reload()
@@ -84,6 +90,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     assert all(step["meds/penalty_mean"] == 0 for step in steps)  # at no cost
 
 
+@pytest.mark.slow
 def test_a_lost_policy_rank_ends_the_run_with_a_word_and_the_next_goes_on(assets: Path, tmp_path: Path) -> None:
     """Asynchronous, ZeRO-3 over two ranks, a reference model, evaluations; resumed with another number of shards."""
     tracking = environment(WANDB_MODE="offline", WANDB_API_KEY=WANDB_KEY)

@@ -84,10 +84,13 @@ def overrides(assets: Path, run_dir: Path) -> list[str]:
 def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assets: Path, head: RayHead, folder: Path, tmp_path: Path
 ) -> None:
-    """Nothing before the checkpoint is lost, and nothing counts twice."""
+    """Nothing before the checkpoint is lost, and nothing counts twice. Asynchronous, ZeRO-3 on two ranks."""
     paths = RunPaths(tmp_path / "run")
     log = StepLog(paths.metrics)
-    process = submit(head, folder, "--tries", "2", "run.yaml", *overrides(assets, paths.root))
+    options = ["--train.async_enable", "--ds.zero_stage=3", "--actor.num_gpus_per_node=2"]
+    # Samples packed into batches of so many tokens, also where mini-batches are whole prompts.
+    options += ["--train.dynamic_batch_enable", "--train.max_tokens_per_gpu=400", "--rollout.max_tokens_per_gpu=600"]
+    process = submit(head, folder, "--tries", "2", "run.yaml", *overrides(assets, paths.root), *options)
     wait_for_step(log, CHECKPOINT + 1, process)
     wait_until(paths.complete.joinpath(f"global_step{CHECKPOINT}").exists)
     os.kill(driver_of(paths.root), signal.SIGKILL)
