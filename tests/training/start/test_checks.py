@@ -40,7 +40,7 @@ KEEPS = "meds.rollout.keep_all_wrong=True: needs algo.dynamic_filtering_enable, 
 REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_positive: [
         *[(f"--{key}=0", f"{key}=0: must be at least 1.") for key in ("vllm.num_engines", "train.micro_batch_size")],
-        ("--vllm.num_engines=null", "vllm.num_engines: must be at least 1."),
+        ("--vllm.num_engines=null", "vllm.num_engines: is not set. Set it to at least 1."),
     ],
     checks.require_reward: [
         ("--reward.remote_url=null", "meds.reward: the run has no reward. Set meds.reward="),
