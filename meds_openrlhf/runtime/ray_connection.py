@@ -18,6 +18,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, MADE_UP_CPUS, MADE_UP_GPUS
 
 ANSWER_SECONDS = 10.0
+# Options of actors that get no tensors: otherwise Ray imports torch into their processes, 200 MB each.
+WITHOUT_TENSORS = {"runtime_env": {"env_vars": {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "0"}}}
 CPU_SETUP = "meds_openrlhf.training.host.cpu.install"  # Ray imports it by name in every worker
 
 

@@ -27,6 +27,7 @@ from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
+from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import batching_of
@@ -91,7 +92,8 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
         memory_format = make_branch(Path(meds.memory.branch_from), paths, memory_format)
     write_format(paths, memory_format)
     settings = ShardSettings(memory_format.layers, transform_of(meds), meds.memory.method, meds.lock_seconds)
-    shards = start_shards(paths, memory_format, settings, shard_options(groups["memory"], meds.memory.shards))
+    options = [{**options, **WITHOUT_TENSORS} for options in shard_options(groups["memory"], meds.memory.shards)]
+    shards = start_shards(paths, memory_format, settings, options)
     return shards, MemoryPool(shards, paths.root, memory_format)
 
 
@@ -102,8 +104,8 @@ def _start_recorder(job: Job) -> Any:
         return None
     answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
     reader = ResponseReader.of(job.request.args.actor.model_name_or_path, answers, job.paths.tokenizer)
-    actor = ray.remote(num_cpus=0, max_restarts=-1)(RolloutRecorder).options(scheduling_strategy=this_node())
-    return actor.remote(job.paths, reader, keep)
+    placed = {"num_cpus": 0, "scheduling_strategy": this_node(), **WITHOUT_TENSORS}
+    return ray.remote(max_restarts=-1, **placed)(RolloutRecorder).remote(job.paths, reader, keep)
 
 
 def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS
 from meds_openrlhf.tracking.step_log import StepLog
 
 
@@ -72,7 +73,8 @@ class RunControl:
 
 def start_run_control(paths: RunPaths) -> Any:
     """Start the mailbox of a run on this node and return its handle."""
-    return ray.remote(num_cpus=0)(RunControl).options(scheduling_strategy=this_node()).remote(paths)
+    control = ray.remote(num_cpus=0, scheduling_strategy=this_node(), **WITHOUT_TENSORS)(RunControl)
+    return control.remote(paths)
 
 
 def this_node(soft: bool = False) -> Any:
