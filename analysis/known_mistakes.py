@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.agreement import agreement_by_prompt, separate_noise
+from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain_all
 from meds_openrlhf.config.errors import ConfigError
@@ -35,7 +35,6 @@ from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, l
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variant without clustering
 

@@ -47,14 +47,6 @@ ABLATION = ("28", None, "28-diff", "14-diff", "single")
 TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README.md"
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run's folder, and the command that trains it."""
-
-    path: Path
-    training: str
-
-
 Lacks = dict[str, str]  # what is missing, and the command that makes it, empty if there is none
 Make = Callable[[Path, Sequence[Path]], Lacks]
 
@@ -69,7 +61,7 @@ class Item:
 
     name: str
     shows: str
-    runs: Sequence[Run]
+    runs: Sequence[Path]
     make: Make
     least: int = 1
     lacks: Lacks = field(default_factory=dict)
@@ -90,6 +82,7 @@ class Paper:
 
     def __init__(self, given: argparse.Namespace, judge: JudgeSettings | None) -> None:
         self._given, self._judge = given, judge
+        self._training: dict[Path, str] = {}  # the command that trains each run
         config = CONFIGS / given.model / "dapo.yaml"
         if not config.is_file():
             raise ConfigError("MODEL", given.model, f"{config} does not exist. Name a folder of {CONFIGS}/.")
@@ -116,9 +109,8 @@ class Paper:
 
     def attempt(self, item: Item) -> None:
         """Make an item of what there is. Raises ConfigError or MemoryCorruptionError if that fails."""
-        present = [run.path for run in item.runs if read_lines(RunPaths(run.path).metrics)]
-        absent = [run for run in item.runs if run.path not in present]
-        item.lacks = {f"no run {run.path.name}": run.training for run in absent}
+        present = [run for run in item.runs if read_lines(RunPaths(run).metrics)]
+        item.lacks = {f"no run {run.name}": self._training[run] for run in item.runs if run not in present}
         if len(present) >= item.least:
             item.lacks |= item.make(item.folder, present)
 
@@ -144,11 +136,12 @@ class Paper:
             rows.append([item.shows, state, "; ".join(item.lacks)])
         return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
-    def _run(self, method: str, *variants: str) -> Run:
+    def _run(self, method: str, *variants: str) -> Path:
         words = ["meds", "train", str(CONFIGS / self._given.model / f"{method}.yaml")]
         words += [word for name in variants for word in ("--variant", f"{ABLATIONS}:{name}")]
         path = RUNS / "-".join([self._given.model, method, *variants])
-        return Run(path, shlex.join([*words, "--meds.tracking.rollouts", "all"]))
+        self._training[path] = shlex.join([*words, "--meds.tracking.rollouts", "all"])
+        return path
 
     # ── how the items are made ──
 
@@ -159,31 +152,31 @@ class Paper:
         return lambda folder, _: {} if (folder / TABLE).is_file() else {"no judge": shlex.join(words)}
 
     def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> Lacks:
-        return self._evaluated(folder, [self._base, *map(str, runs)], {})
+        return self._evaluated(folder, [self._base, *map(str, runs)])
 
     def _ablation(self, folder: Path, runs: Sequence[Path]) -> Lacks:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
-        return self._evaluated(folder, [*map(str, runs)], {"agreement (%)": self._agreement(runs)})
+        return self._evaluated(folder, [*map(str, runs)], self._agreement(runs))
 
     def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
         """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
-        file, meds = OUT / "agreement" / NUMBERS, self._meds.path
+        file = OUT / "agreement" / NUMBERS
         if not file.is_file():
             return {}
         shares = {entry["variant"]: entry["noise_together"] for entry in json.loads(file.read_text())["agreement"]}
-        own, layers = own_transform(meds), open_memory(meds).format.layers
-        single = self._features[-1].path  # it differs in how it clusters
+        own, layers = own_transform(self._meds), open_memory(self._meds).format.layers
         found = {}
-        for run in (run.path for run in self._features if run.path in runs):
-            name = SINGLE if run == single else name_of(own_transform(run), own, layers)
+        for run in (run for run in self._features if run in runs):
+            is_single = run == self._features[-1]  # it differs in how it clusters
+            name = SINGLE if is_single else name_of(own_transform(run), own, layers)
             share = shares.get(name) if name else None
             found[run.name] = share and 100 * share
         return found
 
     def _evaluated(
-        self, folder: Path, models: Sequence[str], columns: Mapping[str, Mapping[str, float | None]]
+        self, folder: Path, models: Sequence[str], agreement: Mapping[str, float | None] | None = None
     ) -> Lacks:
-        """Write the report of those models that were evaluated, with more columns; returns what the others lack."""
+        """Write the report of those models that were evaluated, with this column; returns what the others lack."""
         given = self._given
         named = [model.rpartition("/")[2] for model in models]
         settings = {label: read_settings(SAMPLES / label) for label in named}
@@ -196,8 +189,8 @@ class Paper:
             if results:
                 comparison = write_report(folder, results, labels)
                 title, table = papers_table(comparison)
-                for name, values in columns.items():
-                    table[name] = [shown(values.get(model)) for model in comparison.models]
+                if agreement is not None:
+                    table["agreement (%)"] = [shown(agreement.get(model)) for model in comparison.models]
                 write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
         command = shlex.join(["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)])
         return dict.fromkeys(notes, command)

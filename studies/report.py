@@ -19,7 +19,7 @@ import pandas as pd
 from analysis.command_line import exit_code_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.results.estimators import ks_up_to
-from meds_openrlhf.results.figures import COLORS, label_axes, legend_below, panels, write_figure
+from meds_openrlhf.results.figures import COLORS, legend_below, panels, write_figure
 from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
 from meds_openrlhf.results.tables import markdown
 from studies.results import Result, read_results, runs_csv
@@ -121,7 +121,7 @@ def _draw_courses(
     tasks = [task for task in study.tasks if task in {key[0] for key in courses}]
     if not tasks:
         return None
-    figure, grid = panels(tasks, width=4.4, height=3.0)
+    figure, grid = panels(tasks, width=4.4, height=3.0, xlabel=xlabel, ylabel=ylabel)
     looks = {
         method: {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
         for number, method in enumerate(study.methods)
@@ -137,7 +137,6 @@ def _draw_courses(
         )
         if xlabel == "k":
             axes.set_xscale("log", base=2)
-    label_axes(grid, xlabel, ylabel)
     legend_below(figure, looks)
     return figure
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
-from meds_openrlhf.results.figures import label_axes, legend_below, look, panels
+from meds_openrlhf.results.figures import legend_below, look, panels
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted
 
@@ -23,7 +23,7 @@ def draw(comparison: Comparison) -> Figure:
     titles = {name: f"{name} ({counted(sizes[name], 'problem')})" for name in benchmarks}
     if len(benchmarks) > 1 and any(benchmark == AVERAGE for _, benchmark in comparison.scores):
         titles[AVERAGE] = f"average ({counted(len(benchmarks), 'benchmark')})"
-    figure, grid = panels(list(titles.values()))
+    figure, grid = panels(list(titles.values()), xlabel="k", ylabel="pass@k (%)")
     looks = {model: look(position) for position, model in enumerate(comparison.models)}
     for axes, benchmark in zip(grid, titles):
         found = {model: comparison.scores.get((model, benchmark)) for model in comparison.models}
@@ -31,7 +31,6 @@ def draw(comparison: Comparison) -> Figure:
         for model, curve in curves.items():
             _draw_curve(axes, curve, looks[model])
         _set_ticks(axes, sorted({k for curve in curves.values() for k in curve.index}))
-    label_axes(grid, "k", "pass@k (%)")
     ns = sorted({result.n for result in results})
     figure.suptitle(f"n = {' and '.join(map(str, ns))}, bands: {100 * LEVEL:g} % intervals", fontsize=9)
     legend_below(figure, looks)

@@ -6,7 +6,7 @@ The tables are small and cover everything that is listed. Details (examples, hea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,9 +22,30 @@ from meds_openrlhf.report.clusters import find_clusters, right_answers, right_pl
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
 from meds_openrlhf.report.examples import candidates, choose, parts_of
 from meds_openrlhf.report.heatmap import heatmap_of
-from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
 from meds_openrlhf.runs.settings import config_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of the whole page, which says what was left out; several runs share the limits of the first group."""
+
+    prompts: int = 5_000  # with the biggest clusters
+    rows: int = 2_000_000  # of these prompts
+    detailed_clusters: int = 3_000  # the biggest clusters, with examples and a heatmap
+    steps: int = 2_000  # points of a curve; more steps are averaged
+
+    examples: int = 4  # per cluster
+    example_characters: int = 3_000
+    prompt_characters: int = 3_000
+    answer_characters: int = 200
+    heatmap_rows: int = 8  # members, and as many neighbours
+
+    def shared_by(self, runs: int) -> Limits:
+        """The limits of each of ``runs`` runs."""
+        shared = ("prompts", "rows", "detailed_clusters")
+        parts = {name: max(getattr(self, name) // runs, 1) for name in shared}
+        return replace(self, **parts, steps=max(self.steps // runs, 200))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,13 @@ def look(position: int) -> dict[str, Any]:
 
 
 def panels(
-    titles: Sequence[str], *, columns: int = 3, width: float = 3.3, height: float = 2.7
+    titles: Sequence[str],
+    *,
+    columns: int = 3,
+    width: float = 3.3,
+    height: float = 2.7,
+    xlabel: str = "",
+    ylabel: str = "",
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a panel per title, in rows of at most ``columns``; sizes are in inches, of a panel."""
     from matplotlib.figure import Figure
@@ -38,6 +44,8 @@ def panels(
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.3))
     figure.set_layout_engine("constrained", wspace=0.05, hspace=0.06)
+    figure.supxlabel(xlabel, fontsize=9)
+    figure.supylabel(ylabel, fontsize=9)
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axes, title in zip(grid, titles):
         axes.set_title(title, fontsize=10, fontweight="bold")
@@ -48,15 +56,6 @@ def panels(
     for axes in grid[len(titles) :]:
         axes.set_axis_off()
     return figure, grid[: len(titles)]
-
-
-def label_axes(grid: Sequence[Axes], xlabel: str, ylabel: str, columns: int = 3) -> None:
-    """Name the axes of panels that share them: at the left, and below the last panel of a column."""
-    for position, axes in enumerate(grid):
-        if position % columns == 0:
-            axes.set_ylabel(ylabel, fontsize=9)
-        if position + columns >= len(grid):
-            axes.set_xlabel(xlabel, fontsize=9)
 
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:

@@ -62,7 +62,9 @@ def test_columns_can_be_named_and_some_have_to_be() -> None:
     assert read(row, reward="format")[1].reward == 0.5
     with pytest.raises(ConfigError, match=r"FILES: .*is_right, format.*--columns reward=NAME"):
         read(row)
-    with pytest.raises(ConfigError, match=r"FILES=FILE: does not have the columns of a known trainer; it has q, a. Name"):
+    with pytest.raises(
+        ConfigError, match=r"FILES=FILE: does not have the columns of a known trainer; it has q, a. Name"
+    ):
         read({"q": "2+2", "a": "5"})
     with pytest.raises(ConfigError, match="does not have the columns of slime"):
         read(OPENRLHF, "slime")

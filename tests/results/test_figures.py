@@ -6,16 +6,14 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from meds_openrlhf.results.figures import COLORS, MARKERS, label_axes, legend_below, look, panels, write_figure
+from meds_openrlhf.results.figures import COLORS, MARKERS, legend_below, look, panels, write_figure
 
 
 def test_panels_are_in_rows_with_their_axes_named_once() -> None:
-    figure, grid = panels(["a", "b", "c", "d"])
-    label_axes(grid, "k", "pass@k (%)")
+    figure, grid = panels(["a", "b", "c", "d"], xlabel="k", ylabel="pass@k (%)")
     legend_below(figure, {"base": look(0), "meds": look(1)})
     assert [axes.get_title() for axes in grid] == ["a", "b", "c", "d"]
-    assert [axes.get_ylabel() for axes in grid] == ["pass@k (%)", "", "", "pass@k (%)"]
-    assert [axes.get_xlabel() for axes in grid] == ["", "k", "k", "k"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("k", "pass@k (%)")
     assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
     assert pyplot.get_fignums() == []  # it would keep every figure
