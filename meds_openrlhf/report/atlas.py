@@ -127,36 +127,28 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
 
 def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
     """Examples and heatmaps of the biggest clusters and a right response, by a prompt's index in `Atlas.shown`."""
+    limits = atlas.limits
     wanted: dict[int, list[int]] = {}  # clusters by prompt
     sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
-    for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
+    for cluster in atlas.listed[: limits.detailed_clusters].tolist():
         prompt = int(atlas.clusters["prompt"][cluster])
         wanted.setdefault(prompt, []).append(cluster)
-        sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, atlas.limits.examples)
+        sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, limits.examples)
     right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
     every = chain(*right.values(), *sources.values())
     responses = atlas.responses(every)  # together, because each file has rows of many prompts
     details = {}
     for place, prompt in enumerate(atlas.shown.tolist()):
         if prompt in wanted:
-            newest = _examples(atlas, right.get(prompt, []), 1, responses)
-            details[place] = {"right": newest, "clusters": _entries(atlas, prompt, wanted[prompt], sources, responses)}
+            entries = {}
+            logits = atlas.rows.logits and atlas.rows.logits(prompt)
+            for cluster in wanted[prompt]:
+                entry: dict[str, Any] = {"examples": _examples(atlas, sources[cluster], limits.examples, responses)}
+                if logits is not None:
+                    entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
+                entries[int(atlas.clusters["number"][cluster])] = entry
+            details[place] = {"right": _examples(atlas, right.get(prompt, []), 1, responses), "clusters": entries}
     return details
-
-
-def _entries(
-    atlas: Atlas, prompt: int, clusters: list[int], sources: dict[int, list[int]], responses: dict[int, Response]
-) -> dict[int, dict[str, Any]]:
-    """Examples, from ``sources``, and heatmaps of some clusters of a prompt, by their numbers in it."""
-    limits, read_logits = atlas.limits, atlas.rows.logits
-    logits = None if read_logits is None else read_logits(prompt)
-    entries = {}
-    for cluster in clusters:
-        entry: dict[str, Any] = {"examples": _examples(atlas, sources[cluster], limits.examples, responses)}
-        if logits is not None:
-            entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
-        entries[int(atlas.clusters["number"][cluster])] = entry
-    return entries
 
 
 def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, Response]) -> list[dict[str, Any]]:

@@ -43,8 +43,11 @@ def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]
 
     A long response is reduced to its beginning and the part at the answer.
     """
-    text = response.text
-    begin, end = _answer_span(response)
+    text, begin = response.text, response.answer_start
+    if response.answer is None or begin is None:
+        begin = end = len(text)
+    else:
+        end = begin + len(response.answer)
     kept = _kept(len(text), end, characters)
     parts: list[tuple[int, str | int]] = []
     at = 0
@@ -57,13 +60,6 @@ def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]
                 parts.append((kind, text[low:high]))
         at = stop
     return parts
-
-
-def _answer_span(response: Response) -> tuple[int, int]:
-    """The answer's start and end in the text; an empty span at the text's end if there is none."""
-    if response.answer is None or response.answer_start is None:
-        return len(response.text), len(response.text)
-    return response.answer_start, response.answer_start + len(response.answer)
 
 
 def _kept(length: int, end: int, characters: int) -> list[tuple[int, int]]:
