@@ -5,9 +5,6 @@ rollouts. Lower is more diverse; the paper's MEDS stays below DAPO at later step
 far, a sliding window of steps, and each step.
 
     python -m analysis.eigen_ratio runs/cpu-meds runs/cpu-dapo
-    python -m analysis.eigen_ratio runs/cpu-meds --recompute
-
-With --recompute, it is recomputed from the memory's rows and compared with the logged values.
 """
 
 from __future__ import annotations
@@ -15,18 +12,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
 
 from analysis.command_line import Command, Finding
 from meds_openrlhf.options import folders
-from meds_openrlhf.results.figures import COLORS, legend_below, panels
+from meds_openrlhf.results.figures import draw_curves
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.metrics import Curves, late_mean, logged_curves
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 METRICS = {span: f"meds/eigen_ratio_{span}" for span in ("all", "window", "step")}
 NONE_LOGGED = "logged no eigen ratio. A baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
@@ -39,7 +33,9 @@ def analyse(runs: Annotated[Sequence[Path], folders("folders of runs to compare"
         {"run": run, "metric": metric, "steps": curve.index.tolist(), "values": curve.tolist()}
         for (run, metric), curve in curves.items()
     ]
-    return Finding(markdown(table_of(curves)), {"logged": logged}, draw(curves))
+    titles = {metric: f"eigen ratio, {span}" for span, metric in METRICS.items()}
+    figure = draw_curves(curves, titles, "top-1 eigen ratio")
+    return Finding(markdown(table_of(curves)), {"logged": logged}, figure)
 
 
 def table_of(curves: Curves) -> pd.DataFrame:
@@ -52,20 +48,6 @@ def table_of(curves: Curves) -> pd.DataFrame:
                 course = (ratio[0], ratio.min(), ratio[-1], late_mean(ratio))
                 rows.append([run, span, len(ratio), *(f"{value:.4f}" for value in course)])
     return pd.DataFrame(rows, columns=["run", "of", "steps", "first", "least", "last", "late"])
-
-
-def draw(curves: Curves) -> Figure:
-    """Draw a panel per span that any run has, with a line per run."""
-    present = {metric for _, metric in curves}
-    spans = {metric: f"eigen ratio, {span}" for span, metric in METRICS.items() if metric in present}
-    runs = dict.fromkeys(run for run, _ in curves)
-    colors = {run: {"color": COLORS[number % len(COLORS)]} for number, run in enumerate(runs)}
-    figure, grid = panels(list(spans.values()), xlabel="training step", ylabel="top-1 eigen ratio")
-    panel = dict(zip(spans, grid))
-    for (run, metric), curve in curves.items():
-        panel[metric].plot(curve.index, curve, **colors[run])
-    legend_below(figure, colors)
-    return figure
 
 
 main = Command("eigen_ratio", __doc__, analyse)

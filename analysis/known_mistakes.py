@@ -12,14 +12,12 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
@@ -38,25 +36,7 @@ if TYPE_CHECKING:
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variant without clustering
 
-Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Score:
-    """A variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
-
-    ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
-    (the others). Pairs are always within a prompt.
-    """
-
-    variant: str
-    preset: str
-    clusters: int
-    noise_share: float
-    prompts: int
-    rows: int
-    per_prompt: dict[str, float]
-    over_all: dict[str, float]
+Numbers = dict[str, Any]  # by name, as they are written
 
 
 def analyse(
@@ -68,7 +48,7 @@ def analyse(
     """Compare clusters and mistakes; ``noise`` is one "set", or each of its rows is "alone"."""
     wrong, explanations = wrong_and_explained(run)
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
-    numbers = {"noise": noise, "coverage": coverage, "scores": [asdict(entry) for entry in scores]}
+    numbers = {"noise": noise, "coverage": coverage, "scores": scores}
     return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers, draw(scores))
 
 
@@ -93,8 +73,12 @@ def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:
     }
 
 
-def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
-    """A `Score` for each variant and preset. Raises ConfigError if no prompt has two rows to compare."""
+def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Numbers]:
+    """For each variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
+
+    ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
+    (the others). Pairs are always within a prompt. Raises ConfigError if no prompt has two rows to compare.
+    """
     kinds = sorted({case.kind for case in explanations if case.kind is not None})
     truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
     explained, prompts = truth >= 0, prompt_codes(wrong)
@@ -106,31 +90,28 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
         if not len(table):
             hint = "has no two wrong rollouts of the same prompt that a mistake explains. Name a longer run."
             raise ConfigError("RUN", None, hint)
-        scores.append(_summed_up(variant, preset, labels, table))
+        weights = {name: table.pairs if name == "pairwise" else table.rows for name in MEASURES}
+        score = {
+            "variant": variant,
+            "preset": preset,
+            "clusters": len(np.unique(labels[labels != NOISE])),
+            "noise_share": float((labels == NOISE).mean()),
+            "prompts": len(table),
+            "rows": int(table.rows.sum()),
+            "per_prompt": {name: float(table[name].mean()) for name in MEASURES},
+            "over_all": {name: float(np.average(table[name], weights=weights[name])) for name in MEASURES},
+        }
+        scores.append(score)
     return scores
 
 
-def _summed_up(variant: str, preset: str, labels: Labels, table: pd.DataFrame) -> Score:
-    weights = {name: table.pairs if name == "pairwise" else table.rows for name in MEASURES}
-    return Score(
-        variant=variant,
-        preset=preset,
-        clusters=len(np.unique(labels[labels != NOISE])),
-        noise_share=float((labels == NOISE).mean()),
-        prompts=len(table),
-        rows=int(table.rows.sum()),
-        per_prompt={name: float(table[name].mean()) for name in MEASURES},
-        over_all={name: float(np.average(table[name], weights=weights[name])) for name in MEASURES},
-    )
-
-
-def table_of(scores: Sequence[Score]) -> pd.DataFrame:
+def table_of(scores: Sequence[Numbers]) -> pd.DataFrame:
     """The scores: means over prompts, and the weighted means in brackets."""
     header = ["variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness"]
     rows = [
         [
-            *(entry.variant, entry.preset, entry.clusters, f"{entry.noise_share:.1%}"),
-            *(f"{entry.per_prompt[name]:.3f} ({entry.over_all[name]:.3f})" for name in MEASURES),
+            *(entry["variant"], entry["preset"], entry["clusters"], f"{entry['noise_share']:.1%}"),
+            *(f"{entry['per_prompt'][name]:.3f} ({entry['over_all'][name]:.3f})" for name in MEASURES),
         ]
         for entry in scores
     ]
@@ -147,15 +128,15 @@ def coverage_lines(coverage: Mapping[str, Any]) -> str:
     ).format(**coverage) + (kinds or "none")
 
 
-def draw(scores: Sequence[Score]) -> Figure:
+def draw(scores: Sequence[Numbers]) -> Figure:
     """Draw bars per variant and preset, with a panel per measure."""
     figure, grid = panels([measure.replace("_", " ") for measure in MEASURES], columns=2, width=5.5)
     colors = dict(zip((*LOGIT_PRESETS, ANY_PRESET), COLORS))
     shifts = {**{preset: (number - 1) * 0.27 for number, preset in enumerate(LOGIT_PRESETS)}, ANY_PRESET: 0.0}
     for axes, measure in zip(grid, MEASURES):
         for entry in scores:
-            place = VARIANTS.index(entry.variant) + shifts[entry.preset]
-            axes.bar(place, entry.per_prompt[measure], 0.27, color=colors[entry.preset])
+            place = VARIANTS.index(entry["variant"]) + shifts[entry["preset"]]
+            axes.bar(place, entry["per_prompt"][measure], 0.27, color=colors[entry["preset"]])
         axes.set_xticks(range(len(VARIANTS)), VARIANTS)
         axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.0)
     legend_below(figure, {preset: {"color": color} for preset, color in colors.items()})

@@ -35,7 +35,7 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.results.figures import look, panels, write_figure
+from meds_openrlhf.results.figures import draw_curves, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
 from meds_openrlhf.runs.metrics import logged_curves, read_lines
 from meds_openrlhf.runs.rows import SINGLE, own_transform
@@ -211,12 +211,8 @@ def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -
 
 
 def _entropy(folder: Path, runs: Sequence[Path]) -> Lacks:
-    figure, (axes,) = panels(["entropy of the policy"], width=5.0, height=3.2)
     curves = logged_curves(runs, ["policy_entropy"], "logged no policy_entropy")
-    for number, ((run, _), curve) in enumerate(curves.items()):
-        axes.plot(curve.index, curve, label=run, color=look(number)["color"])
-    axes.set(xlabel="training step", ylabel="nats per token")
-    axes.legend(frameon=False)
+    figure = draw_curves(curves, {"policy_entropy": "entropy of the policy"}, "nats per token")
     write_figure(figure, folder / FIGURE)
     return {}
 

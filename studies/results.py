@@ -100,7 +100,7 @@ def _agreement(run: Run) -> dict[str, float]:
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}
-    return {f"{score.variant}/{score.preset}": round(score.per_prompt["pairwise"], 6) for score in scores}
+    return {f"{score['variant']}/{score['preset']}": round(score["per_prompt"]["pairwise"], 6) for score in scores}
 
 
 def read_results(study: Study) -> dict[Key, Result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
 from meds_openrlhf.results.figures import legend_below, look, panels
@@ -11,13 +11,14 @@ from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
 def draw(comparison: Comparison) -> Figure:
     """Draw the plot; models without results on a benchmark are left out of its panel."""
+    from matplotlib.colors import to_rgba
+
     results, benchmarks = comparison.results.values(), comparison.benchmarks
     sizes = {result.benchmark: result.problems for result in results}
     titles = {name: f"{name} ({counted(sizes[name], 'problem')})" for name in benchmarks}
@@ -29,22 +30,20 @@ def draw(comparison: Comparison) -> Figure:
         found = {model: comparison.scores.get((model, benchmark)) for model in comparison.models}
         curves = {model: curve.loc["pass"] for model, curve in found.items() if curve is not None}
         for model, curve in curves.items():
-            _draw_curve(axes, curve, looks[model])
+            percent, color = 100 * curve, looks[model]["color"]
+            # Thin edges separate bands whose fills overlap.
+            band: dict[str, Any] = {
+                "facecolor": to_rgba(color, 0.07),
+                "edgecolor": to_rgba(color, 0.55),
+                "linewidth": 0.6,
+            }
+            axes.fill_between(curve.index, percent.low, percent.high, **band)
+            axes.plot(curve.index, percent.value, linewidth=1.6, **looks[model])
         _set_ticks(axes, sorted({k for curve in curves.values() for k in curve.index}))
     ns = sorted({result.n for result in results})
     figure.suptitle(f"n = {' and '.join(map(str, ns))}, bands: {100 * LEVEL:g} % intervals", fontsize=9)
     legend_below(figure, looks)
     return figure
-
-
-def _draw_curve(axes: Axes, curve: pd.DataFrame, shape: dict) -> None:
-    from matplotlib.colors import to_rgba
-
-    # Thin edges separate bands whose fills overlap.
-    fill, edge = to_rgba(shape["color"], 0.07), to_rgba(shape["color"], 0.55)
-    percent = 100 * curve
-    axes.fill_between(curve.index, percent.low, percent.high, facecolor=fill, edgecolor=edge, linewidth=0.6)
-    axes.plot(curve.index, percent.value, linewidth=1.6, **shape)
 
 
 def _set_ticks(axes: Axes, ks: list[int]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.files import write_atomically
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -66,6 +67,21 @@ def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None
     fitting = int(figure.get_figwidth() * _LETTERS_PER_INCH / (max(map(len, looks)) + 6))
     columns = max(1, min(len(looks), fitting))
     figure.legend(handles, list(looks), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def draw_curves(curves: Mapping[tuple[str, str], pd.Series], titles: Mapping[str, str], ylabel: str) -> Figure:
+    """A panel per metric of ``titles`` that has curves, with a line per run; ``curves`` are by run and metric."""
+    present, runs = {metric for _, metric in curves}, dict.fromkeys(run for run, _ in curves)
+    shown = {metric: title for metric, title in titles.items() if metric in present}
+    colors: dict[str, dict[str, Any]] = {
+        run: {"color": COLORS[number % len(COLORS)]} for number, run in enumerate(runs)
+    }
+    figure, grid = panels(list(shown.values()), xlabel="training step", ylabel=ylabel)
+    panel = dict(zip(shown, grid))
+    for (run, metric), curve in curves.items():
+        panel[metric].plot(curve.index, curve, **colors[run])
+    legend_below(figure, colors)
+    return figure
 
 
 def write_figure(figure: Figure, path: Path) -> None:
