@@ -107,8 +107,8 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "last": _changed(paths.metrics),
         "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,
         "summary": summary_of(lines),
-        "history": asdict(history_of(lines, limits.steps)),
-        "evaluations": asdict(history_of(read_lines(paths.evaluations), limits.steps)),
+        "history": history_of(lines, limits.steps),
+        "evaluations": history_of(read_lines(paths.evaluations), limits.steps),
     }
 
 
