@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from meds_openrlhf.results.figures import COLORS, MARKERS, legend_below, look, panels, write_figure
+from meds_openrlhf.results.figures import COLORS, MARKERS, draw_curves, legend_below, look, panels, write_figure
 
 
 def test_panels_are_in_rows_with_their_axes_named_once() -> None:
@@ -17,6 +18,16 @@ def test_panels_are_in_rows_with_their_axes_named_once() -> None:
     assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
     assert pyplot.get_fignums() == []  # it would keep every figure
+
+
+def test_curves_have_a_panel_for_each_metric_and_a_color_for_each_run() -> None:
+    curve = pd.Series({1: 0.5, 4: 0.25})
+    curves = {("a", "x"): curve, ("b", "x"): 2 * curve, ("b", "z"): curve}
+    upper, lower = draw_curves(curves, {"x": "X", "y": "Y", "z": "Z"}, "ratio").axes
+    assert (upper.get_title(), lower.get_title()) == ("X", "Z")
+    lines = [(line.get_color(), line.get_xydata().tolist()) for line in (*upper.lines, *lower.lines)]
+    values = [[[1, 0.5], [4, 0.25]], [[1, 1.0], [4, 0.5]], [[1, 0.5], [4, 0.25]]]
+    assert lines == list(zip((COLORS[0], COLORS[1], COLORS[1]), values))
 
 
 def test_many_series_look_different() -> None:
