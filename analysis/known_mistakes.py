@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -25,13 +25,9 @@ from analysis.mistakes import Explanation, explain_all
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.results.figures import COLORS, legend_below, panels
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature, wrong_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variant without clustering
@@ -49,7 +45,7 @@ def analyse(
     wrong, explanations = wrong_and_explained(run)
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
     numbers = {"noise": noise, "coverage": coverage, "scores": scores}
-    return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers, draw(scores))
+    return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers)
 
 
 def wrong_and_explained(run: Path) -> tuple[pa.Table, list[Explanation]]:
@@ -128,23 +124,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> str:
     ).format(**coverage) + (kinds or "none")
 
 
-def draw(scores: Sequence[Numbers]) -> Figure:
-    """Draw bars per variant and preset, with a panel per measure."""
-    figure, grid = panels([measure.replace("_", " ") for measure in MEASURES], columns=2, width=5.5)
-    colors = dict(zip((*LOGIT_PRESETS, ANY_PRESET), COLORS))
-    shifts = {**{preset: (number - 1) * 0.27 for number, preset in enumerate(LOGIT_PRESETS)}, ANY_PRESET: 0.0}
-    for axes, measure in zip(grid, MEASURES):
-        for entry in scores:
-            place = VARIANTS.index(entry["variant"]) + shifts[entry["preset"]]
-            axes.bar(place, entry["per_prompt"][measure], 0.27, color=colors[entry["preset"]])
-        axes.set_xticks(range(len(VARIANTS)), VARIANTS)
-        axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.0)
-    legend_below(figure, {preset: {"color": color} for preset, color in colors.items()})
-    figure.suptitle("Agreement of clusters with the known mistakes, mean over prompts")
-    return figure
-
-
-main = Command("known_mistakes", __doc__, analyse)
+main = Command("known_mistakes", __doc__, analyse, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

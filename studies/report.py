@@ -46,7 +46,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
     write_atomically(out / "report.md", "\n".join([f"# {study.name}\n", *texts]))
     write_atomically(out / "runs.csv", runs_csv(study, results))
-    for name, figure in _figures(study, results, judged).items():
+    for name, figure in _figures(study, results).items():
         write_figure(figure, out / "figures" / f"{name}.png")
     return {name: verdict for name, (verdict, _) in judged.items()}
 
@@ -91,7 +91,7 @@ def _agreement(study: Study, results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "method", *names])
 
 
-def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> dict[str, Figure]:
+def _figures(study: Study, results: Results) -> dict[str, Figure]:
     """Every figure that has data, by its file's name."""
 
     def at_every_k(run: Result) -> Course:
@@ -102,7 +102,6 @@ def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Arr
         name = f"curves-{metric.replace('@', '-').replace('/', '-')}"
         drawn[name] = _draw_courses(study, results, _over_steps(metric), metric)
     drawn["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
-    drawn["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -138,24 +137,6 @@ def _draw_courses(
         if xlabel == "k":
             axes.set_xscale("log", base=2)
     legend_below(figure, looks)
-    return figure
-
-
-def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> Figure | None:
-    """A panel per claim, since claims have different units: dots for tasks and seeds, a bar for the interval."""
-    if not judged:
-        return None
-    titles = [f"{name}: {verdict}" for name, (verdict, _) in judged.items()]
-    figure, grid = panels(titles, columns=1, width=7.0, height=1.25)
-    for axes, (name, (_, gaps)) in zip(grid, judged.items()):
-        for row, task in enumerate(study.claims[name].tasks or study.tasks):
-            color = COLORS[list(study.tasks).index(task)]
-            axes.plot(gaps[row], [0.35] * len(gaps[row]), "o", markersize=4, alpha=0.7, color=color)
-        axes.plot(bootstrap_interval(gaps), [0, 0], color="black", linewidth=2)
-        axes.plot([gaps.mean()], [0], "D", color="black", markersize=5)
-        axes.axvline(0, color="#999999", linewidth=0.8)
-        axes.set(ylim=(-0.3, 0.65), yticks=[])
-    legend_below(figure, {task: {"color": color} for task, color in zip(study.tasks, COLORS)})
     return figure
 
 

@@ -20,6 +20,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for grey print; `look` shifts them every seven series
 SUFFIXES = (".png", ".svg")
 _DPI = 150
+_COLUMNS = 3  # of panels
 _LETTERS_PER_INCH = 12  # in the legend
 
 
@@ -32,16 +33,15 @@ def look(position: int) -> dict[str, Any]:
 def panels(
     titles: Sequence[str],
     *,
-    columns: int = 3,
     width: float = 3.3,
     height: float = 2.7,
     xlabel: str = "",
     ylabel: str = "",
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per title, in rows of at most ``columns``; sizes are in inches, of a panel."""
+    """A figure with a panel per title, in rows of at most `_COLUMNS`; sizes are in inches, of a panel."""
     from matplotlib.figure import Figure
 
-    columns = min(columns, len(titles))
+    columns = min(_COLUMNS, len(titles))
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.3))
     figure.set_layout_engine("constrained", wspace=0.05, hspace=0.06)
