@@ -27,7 +27,7 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature, wrong_rows
+from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variant without clustering
@@ -79,7 +79,7 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
     truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
     explained, prompts = truth >= 0, prompt_codes(wrong)
     scores = []
-    for variant, preset in [(v, p) for v in VARIANTS for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
+    for variant, preset in [(v, p) for v in FEATURES for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
         labels = labels_of_feature(wrong, FEATURES[variant], preset)
         counted = separate_noise(labels) if noise == "alone" else labels
         table = agreement_by_prompt(counted[explained], truth[explained], prompts[explained])

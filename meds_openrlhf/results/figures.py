@@ -31,12 +31,7 @@ def look(position: int) -> dict[str, Any]:
 
 
 def panels(
-    titles: Sequence[str],
-    *,
-    width: float = 3.3,
-    height: float = 2.7,
-    xlabel: str = "",
-    ylabel: str = "",
+    titles: Sequence[str], *, width: float = 3.3, height: float = 2.7, xlabel: str = "", ylabel: str = ""
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a panel per title, in rows of at most `_COLUMNS`; sizes are in inches, of a panel."""
     from matplotlib.figure import Figure
