@@ -1,13 +1,9 @@
-"""The atlas of a run's recurring errors, as data for the page: tables of prompts and clusters, and their details.
-
-The tables are small and cover everything that is listed. Details (examples, heatmaps) are unpacked on demand.
-"""
+"""The atlas of a run's recurring errors, as data for the page: tables of all prompts and clusters that are listed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,10 +14,8 @@ from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import find_clusters, right_answers, right_places, visits_of
+from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.report.examples import candidates, choose, parts_of
-from meds_openrlhf.report.heatmap import heatmap_of
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
 from meds_openrlhf.runs.settings import config_of
 
@@ -123,40 +117,6 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
         },
         "prompts": _prompt_tables(atlas),
     }  # fmt: skip
-
-
-def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
-    """Examples and heatmaps of the biggest clusters and a right response, by a prompt's index in `Atlas.shown`."""
-    limits = atlas.limits
-    wanted: dict[int, list[int]] = {}  # clusters by prompt
-    sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
-    for cluster in atlas.listed[: limits.detailed_clusters].tolist():
-        prompt = int(atlas.clusters["prompt"][cluster])
-        wanted.setdefault(prompt, []).append(cluster)
-        sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, limits.examples)
-    right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
-    every = chain(*right.values(), *sources.values())
-    responses = atlas.responses(every)  # together, because each file has rows of many prompts
-    details = {}
-    for place, prompt in enumerate(atlas.shown.tolist()):
-        if prompt in wanted:
-            entries = {}
-            logits = atlas.rows.logits and atlas.rows.logits(prompt)
-            for cluster in wanted[prompt]:
-                entry: dict[str, Any] = {"examples": _examples(atlas, sources[cluster], limits.examples, responses)}
-                if logits is not None:
-                    entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
-                entries[int(atlas.clusters["number"][cluster])] = entry
-            details[place] = {"right": _examples(atlas, right.get(prompt, []), 1, responses), "clusters": entries}
-    return details
-
-
-def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, Response]) -> list[dict[str, Any]]:
-    log, most_characters = atlas.rollouts, atlas.limits.example_characters
-    return [
-        {"s": int(log.step[place]), "i": int(log.sample[place]), "p": parts_of(responses[place], most_characters)}
-        for place in choose(places, responses, most)
-    ]
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:

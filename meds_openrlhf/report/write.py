@@ -16,7 +16,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Limits, details_of, read_atlas, tables_of
+from meds_openrlhf.report.atlas import Limits, read_atlas, tables_of
+from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
