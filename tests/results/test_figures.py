@@ -23,7 +23,7 @@ def test_panels_are_in_rows_with_their_axes_named_once() -> None:
 def test_curves_have_a_panel_for_each_metric_and_a_color_for_each_run() -> None:
     curve = pd.Series({1: 0.5, 4: 0.25})
     curves = {("a", "x"): curve, ("b", "x"): 2 * curve, ("b", "z"): curve}
-    left, lower = draw_curves(curves, {"x": "X", "y": "Y", "z": "Z"}, "ratio").axes
+    left, right = draw_curves(curves, {"x": "X", "y": "Y", "z": "Z"}, "ratio").axes
     assert (left.get_title(), right.get_title()) == ("X", "Z")
     lines = [(line.get_color(), line.get_xydata().tolist()) for line in (*left.lines, *right.lines)]
     values = [[[1, 0.5], [4, 0.25]], [[1, 1.0], [4, 0.5]], [[1, 0.5], [4, 0.25]]]
