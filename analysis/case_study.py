@@ -195,13 +195,13 @@ def draw(case: Case) -> Figure:
         figure.colorbar(image, ax=axes, label=label)
     figure.suptitle(f"wrong rollouts of {case.prompt}")
     for cluster in dict.fromkeys(case.clusters.tolist()):  # its name at its middle, and a line after it
-        places, is_noise = np.flatnonzero(case.clusters == cluster), cluster == NOISE
+        members, is_noise = np.flatnonzero(case.clusters == cluster), cluster == NOISE
         if is_noise:
-            strip.axhspan(places[0] - 0.5, places[-1] + 0.5, color="white")
+            strip.axhspan(members[0] - 0.5, members[-1] + 0.5, color="white")
         name = "noise" if is_noise else str(cluster)
-        strip.text(0, places.mean(), name, ha="center", va="center", fontsize=7)
+        strip.text(0, members.mean(), name, ha="center", va="center", fontsize=7)
         for axes in (strip, *heatmaps):
-            axes.axhline(places[-1] + 0.5, color="black", linewidth=1)
+            axes.axhline(members[-1] + 0.5, color="black", linewidth=1)
     return figure
 
 

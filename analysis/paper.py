@@ -42,10 +42,9 @@ from meds_openrlhf.runs.rows import SINGLE, own_transform
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"
-# The ablation's variants; None is MEDS itself, with the last 14 of 28 layers.
-ABLATION = ("28", None, "28-diff", "14-diff", "single")
+# The ablation's variants, in the paper's order; None is MEDS itself, with the last 14 of 28 layers.
+ABLATION = ("single", "28-diff", "14-diff", "28", None)
 TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README.md"
-
 
 Lacks = dict[str, str]  # what is missing, and the command that makes it, empty if there is none
 Make = Callable[[Path, Sequence[Path]], Lacks]
@@ -91,8 +90,6 @@ class Paper:
         method, *variant = given.meds.split("-", 1)
         meds = self._meds = self._run(method, *variant)
         self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION]
-        every_layer, last, all_differences, last_differences, single = self._features
-        ablation = [dapo, single, all_differences, last_differences, every_layer, last]  # as in the paper
         both, every = [dapo, meds], [grpo, entropy, dapo, meds]
         within, across, agreement = map(self._judged, (step_diversity, new_paths, error_categories))
         self.items = [  # later ones use earlier ones
@@ -103,7 +100,7 @@ class Paper:
             Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, _found(eigen_ratio.analyse)),
             Item("agreement", "Figure 5, right: agreement", [meds], agreement),
             Item("case-study", "Figures 6, 7: logits of one prompt", [meds], _found(case_study.analyse, one=True)),
-            Item("ablation", "Table 2: features", ablation, self._ablation),
+            Item("ablation", "Table 2: features", [dapo, *self._features], self._ablation),
             Item("cost", "Section 4.2: minutes a step", both, _found(cost.analyse)),
         ]
 
@@ -167,7 +164,7 @@ class Paper:
         own, layers = own_transform(self._meds), open_memory(self._meds).format.layers
         found = {}
         for run in (run for run in self._features if run in runs):
-            is_single = run == self._features[-1]  # it differs in how it clusters
+            is_single = run == self._features[0]  # it differs in how it clusters
             name = SINGLE if is_single else name_of(own_transform(run), own, layers)
             share = shares.get(name) if name else None
             found[run.name] = share and 100 * share
