@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.command_line import Command, Finding
@@ -28,9 +29,6 @@ from meds_openrlhf.options import folders, option
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log
@@ -172,8 +170,6 @@ def patterns_of(case: Case) -> str:
 
 def draw(case: Case) -> Figure:
     """Draw the logits, and their deviation from the mean over all responses; clusters are marked at the side."""
-    from matplotlib.figure import Figure
-
     rows, layers = case.logits.shape
     figure = Figure(figsize=(min(5 + 0.4 * layers, 16), min(2 + 0.16 * rows, 30)), layout="constrained")
     strip, *heatmaps = figure.subplots(1, 3, width_ratios=(1, 9, 9), sharey=True)

@@ -13,11 +13,12 @@ import random
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.agreement import agreement_table, agreements
@@ -31,9 +32,6 @@ from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.log import texts_of
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, own_transform, wrong_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CATEGORIES = {
     1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),

@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from analysis.command_line import Finding
 from meds_openrlhf.config.errors import ConfigError
@@ -23,9 +25,6 @@ from meds_openrlhf.judge.client import Answer, JudgeClient
 from meds_openrlhf.judge.question import Question, ReplyLine, shortened, tagged
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.runs.log import logged_steps
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Numbers = dict[str, Any]  # by name, as they are written
 Visit = tuple[int, str]  # (step, prompt)

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.command_line import Command, Finding
 from analysis.judged import Group, Judging, Numbers, Sizes, index_groups, mean_and_error, read_groups
@@ -28,9 +29,6 @@ from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, pos
 from meds_openrlhf.results.figures import panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)

@@ -14,9 +14,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.command_line import Command, Finding
 from analysis.judged import Group, Judging, Numbers, Sizes, Visit, index_groups, mean_and_error, read_groups
@@ -27,9 +29,6 @@ from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, pos
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER_STEPS = range(21, 101)  # the first epoch, which only fills the memory, comes before
 MOST_ROWS = 10  # of the table and the figure
@@ -190,8 +189,6 @@ def table_of(spans: Sequence[Numbers], whole: Numbers, names: Sequence[str]) -> 
 
 def draw(summaries: Sequence[Numbers], names: Sequence[str]) -> Figure:
     """Draw mean scores over the middles of the summaries' steps, a line per run, with standard errors."""
-    from matplotlib.ticker import MaxNLocator
-
     figure, (axes,) = panels(["within-step diversity"], width=4.5, height=3.2)
     judged = [part for part in summaries if part["means"] is not None]
     steps = [(part["first"] + part["last"]) / 2 for part in judged]

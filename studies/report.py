@@ -12,9 +12,9 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.command_line import exit_code_of
 from meds_openrlhf.files import write_atomically
@@ -25,9 +25,6 @@ from meds_openrlhf.results.tables import markdown
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
 from studies.verdicts import Results, differences_of, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STYLES = ("-", "--", ":", "-.")
 Course = Mapping[float, float | None]  # a run's values by step, or by k

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
 from meds_openrlhf.results.figures import legend_below, look, panels
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 def draw(comparison: Comparison) -> Figure:
     """Draw the plot; models without results on a benchmark are left out of its panel."""
-    from matplotlib.colors import to_rgba
-
     results, benchmarks = comparison.results.values(), comparison.benchmarks
     sizes = {result.benchmark: result.problems for result in results}
     titles = {name: f"{name} ({counted(sizes[name], 'problem')})" for name in benchmarks}

@@ -6,14 +6,16 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from meds_openrlhf.files import write_atomically
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -34,8 +36,6 @@ def panels(
     titles: Sequence[str], *, width: float = 3.3, height: float = 2.7, xlabel: str = "", ylabel: str = ""
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a panel per title, in rows of at most `_COLUMNS`; sizes are in inches, of a panel."""
-    from matplotlib.figure import Figure
-
     columns = min(_COLUMNS, len(titles))
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.3))
@@ -56,8 +56,6 @@ def panels(
 
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:
     """Name the series by their looks below all panels, in as many columns as fit."""
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], linewidth=1.6, **shape) for shape in looks.values()]
     fitting = int(figure.get_figwidth() * _LETTERS_PER_INCH / (max(map(len, looks)) + 6))
     columns = max(1, min(len(looks), fitting))
@@ -81,9 +79,6 @@ def draw_curves(curves: Mapping[tuple[str, str], pd.Series], titles: Mapping[str
 
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure without dates or versions, so that the same numbers give the same file."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     FigureCanvasAgg(figure)
     file = io.BytesIO()
     metadata = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
