@@ -7,8 +7,8 @@ the same cluster, or both into different clusters; over all pairs, the Rand inde
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,45 +28,30 @@ from meds_openrlhf.runs.rows import FEATURES, SINGLE, labels_of_feature
 
 Labels = NDArray[np.integer]
 
-
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement of labels with a truth: ``pairwise`` is over ``pairs`` of ``rows``, the others are over all rows.
-
-    ``adjusted_rand`` is 0 for random labels and 1 for the truth itself; ``homogeneity`` is 1 if each cluster holds a
-    single kind of the truth, ``completeness`` if each kind of the truth lies in a single cluster.
-    """
-
-    rows: int
-    pairs: int
-    pairwise: float
-    adjusted_rand: float
-    homogeneity: float
-    completeness: float
+MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
 
 
-def agreement(labels: Labels, truth: Labels) -> Agreement:
-    """Compute the agreement of ``labels`` (n,) with ``truth`` (n,), n > 1.
+def agreement(labels: Labels, truth: Labels) -> dict[str, float]:
+    """The agreement of ``labels`` (n,) with ``truth`` (n,), n > 1: the number of rows and of pairs, and `MEASURES`.
+
+    ``pairwise`` is over pairs, the others are over rows: ``adjusted_rand`` is 0 for random labels and 1 for the truth
+    itself; ``homogeneity`` is 1 if each cluster holds a single kind of the truth, ``completeness`` if each kind of the
+    truth lies in a single cluster.
 
     Equal labels are the same cluster, including -1: noise is a set, as in the paper. Apply `separate_noise` first to
     treat each row of noise as a separate cluster.
     """
     homogeneity, completeness, _ = homogeneity_completeness_v_measure(truth, labels)
-    return Agreement(
-        rows=len(labels),
-        pairs=math.comb(len(labels), 2),
-        pairwise=float(rand_score(truth, labels)),
-        adjusted_rand=float(adjusted_rand_score(truth, labels)),
-        homogeneity=float(homogeneity),
-        completeness=float(completeness),
-    )
+    measures = rand_score(truth, labels), adjusted_rand_score(truth, labels), homogeneity, completeness
+    counts = {"rows": len(labels), "pairs": math.comb(len(labels), 2)}
+    return {**counts, **dict(zip(MEASURES, map(float, measures)))}
 
 
 def agreement_by_prompt(labels: Labels, truth: Labels, prompts: Labels) -> pd.DataFrame:
-    """The `Agreement` within each of the ``prompts`` (n,) that has several rows, a line each."""
+    """The `agreement` within each of the ``prompts`` (n,) that has several rows, a line each."""
     places = [np.flatnonzero(prompts == prompt) for prompt in np.unique(prompts)]
     found = [agreement(labels[rows], truth[rows]) for rows in places if len(rows) > 1]
-    return pd.DataFrame(found, columns=[entry.name for entry in fields(Agreement)])
+    return pd.DataFrame(found, columns=["rows", "pairs", *MEASURES])
 
 
 def separate_noise(labels: Labels) -> NDArray[np.int64]:
@@ -80,39 +65,27 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
 # ── with a judge's categories, by each of the paper's features ──
 
 
-@dataclass(frozen=True)
-class VariantAgreement:
-    """Agreement of a feature's clusters with the categories on pairs of judged responses; None if there are no pairs.
-
-    ``noise_alone`` treats each response in no cluster as a separate kind, ``noise_together`` all of them as one kind.
-    """
-
-    variant: str
-    clusters: int  # number of clusters with judged responses
-    noise: int  # number of judged responses in no cluster
-    noise_together: float | None
-    noise_alone: float | None
-
-
 def agreements(
     wrong: pa.Table, rows: NDArray[np.int64], categories: NDArray[np.int64], own: FeatureTransform, preset: str
-) -> tuple[list[VariantAgreement], int]:
+) -> tuple[list[dict[str, Any]], int]:
     """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
 
     The features are those of the paper's ablation, and the run's ``own`` if it is none of them. All rows of ``wrong``
-    are clustered, as in the memory. Pairs are of one prompt.
+    are clustered, as in the memory; ``clusters`` are those with judged rows, ``noise`` is the number of judged rows in
+    no cluster. The shares are of pairs of one prompt, None without pairs: ``noise_alone`` treats each row in no cluster
+    as a separate kind, ``noise_together`` all of them as one kind.
     """
     layers = wrong.schema.field("layer_logits").type.list_size
     prompts, found, pairs = prompt_codes(wrong)[rows], [], 0
     for name, transform in features_of(own, layers).items():
         labels = labels_of_feature(wrong, transform, preset)[rows]
-        shares: list[float | None] = []
-        for reading in (labels, separate_noise(labels)):
-            table = agreement_by_prompt(reading, categories, prompts)
+        clusters = len(set(labels.tolist()) - {NOISE})
+        entry: dict[str, Any] = {"variant": name, "clusters": clusters, "noise": int((labels == NOISE).sum())}
+        for reading, numbered in {"noise_together": labels, "noise_alone": separate_noise(labels)}.items():
+            table = agreement_by_prompt(numbered, categories, prompts)
             pairs = int(table.pairs.sum())
-            shares.append(float(np.average(table.pairwise, weights=table.pairs)) if pairs else None)
-        noise = int((labels == NOISE).sum())
-        found.append(VariantAgreement(name, len(set(labels.tolist()) - {NOISE}), noise, *shares))
+            entry[reading] = float(np.average(table.pairwise, weights=table.pairs)) if pairs else None
+        found.append(entry)
     return found, pairs
 
 
@@ -138,11 +111,11 @@ def _paper_name(variant: str, layers: int) -> str:
     return variant if variant == SINGLE else f"{chosen}{'-diff' if variant.endswith('-diff') else ''}"
 
 
-def agreement_table(found: Sequence[VariantAgreement]) -> pd.DataFrame:
+def agreement_table(found: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A row per feature."""
     rows = [
-        [row.variant, row.clusters, row.noise, *(shown(s and 100 * s) for s in (row.noise_together, row.noise_alone))]
-        for row in found
+        [variant, clusters, noise, *(shown(share and 100 * share) for share in shares)]
+        for variant, clusters, noise, *shares in (entry.values() for entry in found)
     ]
     header = ["feature", "clusters", "noise", "agreement (%)", "agreement, each noise row a cluster (%)"]
     return pd.DataFrame(rows, columns=header)

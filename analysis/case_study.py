@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from analysis.command_line import Command, Finding
@@ -29,13 +30,9 @@ from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log
 LONGEST_ANSWER = 24  # maximum number of characters shown
-MOST_WITH_NUMBERS = 40  # responses, of which each has its logits written into the figure
 
 
 @dataclass(frozen=True)
@@ -68,14 +65,16 @@ class Case:
         return counts[counts.any(axis=1)]
 
     @property
-    def split_answers(self) -> list[str]:
-        """Answers that occur in several clusters."""
-        return [answer for answer, row in self.clustered.iterrows() if (row > 0).sum() > 1]
+    def split_answers(self) -> dict[str, list[int]]:
+        """Answers that occur in several clusters, and these clusters."""
+        found = {answer: row.index[row > 0].tolist() for answer, row in self.clustered.iterrows()}
+        return {answer: clusters for answer, clusters in found.items() if len(clusters) > 1}
 
     @property
-    def mixed_clusters(self) -> list[int]:
-        """Clusters that hold several answers."""
-        return [int(cluster) for cluster, column in self.clustered.items() if (column > 0).sum() > 1]
+    def mixed_clusters(self) -> dict[int, list[str]]:
+        """Clusters that hold several answers, and these answers."""
+        found = {int(cluster): column.index[column > 0].tolist() for cluster, column in self.clustered.items()}
+        return {cluster: answers for cluster, answers in found.items() if len(answers) > 1}
 
     @property
     def telling(self) -> int:
@@ -103,8 +102,8 @@ def analyse(
     numbers = {
         "prompt": case.prompt,
         "text": case.text,
-        "split_answers": case.split_answers,
-        "mixed_clusters": case.mixed_clusters,
+        "split_answers": [*case.split_answers],
+        "mixed_clusters": [*case.mixed_clusters],
         "rollouts": [dict(zip(("step", "cluster", "answer", "layer_logits"), row)) for row in rows],
     }
     return Finding("\n\n".join([title, markdown(table_of(case)), patterns_of(case)]), numbers, draw(case))
@@ -160,20 +159,17 @@ def table_of(case: Case) -> pd.DataFrame:
 
 def patterns_of(case: Case) -> str:
     """A description of the two patterns in words."""
-    counts, lines = case.clustered, []
-    for answer in case.split_answers:
-        found = counts.columns[counts.loc[answer] > 0]
-        lines.append(f"answer {_shortened(answer)} is in {len(found)} clusters: {', '.join(map(str, found))}")
-    for cluster in case.mixed_clusters:
-        answers = [_shortened(answer) for answer in counts.index[counts[cluster] > 0]]
-        lines.append(f"cluster {cluster} holds {len(answers)} answers: {', '.join(answers)}")
+    lines = [
+        f"answer {_shortened(answer)} is in {len(clusters)} clusters: {', '.join(map(str, clusters))}"
+        for answer, clusters in case.split_answers.items()
+    ]
+    for cluster, answers in case.mixed_clusters.items():
+        lines.append(f"cluster {cluster} holds {len(answers)} answers: {', '.join(map(_shortened, answers))}")
     return "\n".join(lines) or "every answer is in one cluster at most, and every cluster holds one answer"
 
 
 def draw(case: Case) -> Figure:
     """Draw the logits, and their deviation from the mean over all responses; clusters are marked at the side."""
-    from matplotlib.figure import Figure
-
     rows, layers = case.logits.shape
     figure = Figure(figsize=(min(5 + 0.4 * layers, 16), min(2 + 0.16 * rows, 30)), layout="constrained")
     strip, *heatmaps = figure.subplots(1, 3, width_ratios=(1, 9, 9), sharey=True)
@@ -193,31 +189,16 @@ def draw(case: Case) -> Figure:
         places = range(0, layers, max(layers // 14, 1))
         axes.set(xlabel="layer", xticks=places, xticklabels=[str(layer + 1) for layer in places])
         figure.colorbar(image, ax=axes, label=label)
-    if rows <= MOST_WITH_NUMBERS:
-        _write_logits(heatmaps[0], case.logits)
     figure.suptitle(f"wrong rollouts of {case.prompt}")
-    _mark_clusters(strip, heatmaps, case)
-    return figure
-
-
-def _write_logits(axes: Any, logits: NDArray[np.floating]) -> None:
-    """Write each cell's value into it, dark on light and light on dark."""
-    middle = (logits.min() + logits.max()) / 2
-    for (row, layer), value in np.ndenumerate(logits):
-        color = "black" if value > middle else "white"  # of the colours the high ones are light
-        axes.text(layer, row, f"{value:.1f}", ha="center", va="center", fontsize=4, color=color)
-
-
-def _mark_clusters(strip: Any, heatmaps: list[Any], case: Case) -> None:
-    """Write each cluster's name at its middle, draw a line after it, and make noise white."""
-    for cluster in dict.fromkeys(case.clusters.tolist()):
-        places = np.flatnonzero(case.clusters == cluster)
-        name = "noise" if cluster == NOISE else str(cluster)
-        if cluster == NOISE:
-            strip.axhspan(places[0] - 0.5, places[-1] + 0.5, color="white")
-        strip.text(0, places.mean(), name, ha="center", va="center", fontsize=7)
+    for cluster in dict.fromkeys(case.clusters.tolist()):  # its name at its middle, and a line after it
+        members, is_noise = np.flatnonzero(case.clusters == cluster), cluster == NOISE
+        if is_noise:
+            strip.axhspan(members[0] - 0.5, members[-1] + 0.5, color="white")
+        name = "noise" if is_noise else str(cluster)
+        strip.text(0, members.mean(), name, ha="center", va="center", fontsize=7)
         for axes in (strip, *heatmaps):
-            axes.axhline(places[-1] + 0.5, color="black", linewidth=1)
+            axes.axhline(members[-1] + 0.5, color="black", linewidth=1)
+    return figure
 
 
 def _shortened(answer: str) -> str:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS
@@ -21,9 +22,6 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options
 from meds_openrlhf.results.figures import SUFFIXES, write_figure
 from meds_openrlhf.results.tables import write_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,16 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from analysis.agreement import VariantAgreement, agreement_table, agreements
+from analysis.agreement import agreement_table, agreements
 from analysis.command_line import Command, Finding
 from analysis.judged import Judging, index_groups
 from meds_openrlhf.config.errors import ConfigError
@@ -32,9 +32,6 @@ from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.log import texts_of
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, own_transform, wrong_rows
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CATEGORIES = {
     1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),
@@ -68,11 +65,10 @@ def analyse(
 ) -> Finding:
     """Let the judge label wrong ``responses``, and compare its categories with the clusters of each feature."""
     judging = Judging(judge, seed, response_characters)
-    index, wrong = index_groups(run), wrong_rows(run)
-    rows = draw_responses(wrong, index.sizes, responses, per_prompt, seed)
+    (sizes, notes), wrong = index_groups(run), wrong_rows(run)
+    rows = draw_responses(wrong, sizes, responses, per_prompt, seed)
     if not len(rows):
         raise ConfigError("RUN", str(run), "has no wrong response with layer logits and text. Name another.")
-    notes = index.notes
     if len(rows) < responses:
         reason = f"the run has no more with layer logits and texts, or --per-prompt {per_prompt} leaves them out."
         notes.append(f"{len(rows)} of {responses} wrong responses: {reason}")
@@ -90,7 +86,7 @@ def analyse(
         "malformed": answers.count(None),
         "shortened": judging.shortened,
         "pairs": compared,
-        "agreement": [asdict(entry) for entry in found],
+        "agreement": found,
         "responses": [{**place, "category": answer and answer[0]} for place, answer in labels],
         "preset": preset,
     }
@@ -132,13 +128,13 @@ def category_table(counts: dict[int, int], malformed: int) -> pd.DataFrame:
     return pd.DataFrame([*rows, ["(malformed replies)", malformed, ""]], columns=["category", "responses", "%"])
 
 
-def draw(counts: dict[int, int], found: Sequence[VariantAgreement]) -> Figure:
+def draw(counts: dict[int, int], found: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw the responses per category, and the agreement per feature."""
     figure, (left, right) = panels(["", ""], width=4.5, height=3.1)
     left.barh([CATEGORIES[number][0] for number in counts], list(counts.values()), color=COLORS[0])
     left.invert_yaxis()
     left.set_xlabel("wrong responses")
-    shares = {entry.variant: 100 * entry.noise_together for entry in found if entry.noise_together is not None}
+    shares = {entry["variant"]: 100 * entry["noise_together"] for entry in found if entry["noise_together"] is not None}
     right.bar(list(shares), list(shares.values()), color=COLORS[2])
     right.tick_params(axis="x", labelrotation=20)
     right.set(ylabel="agreement with the judge (% of pairs)", ylim=(0, 100))

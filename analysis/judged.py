@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from analysis.command_line import Finding
 from meds_openrlhf.config.errors import ConfigError
@@ -24,11 +26,9 @@ from meds_openrlhf.judge.question import Question, ReplyLine, shortened, tagged
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.runs.log import logged_steps
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 Numbers = dict[str, Any]  # by name, as they are written
 Visit = tuple[int, str]  # (step, prompt)
+Sizes = dict[int, dict[str, int]]  # the number of rollouts of each step's prompts
 
 
 @dataclass(frozen=True)
@@ -45,29 +45,12 @@ class Group:
         return tuple(generator.sample(self.responses, min(most, len(self.responses))))
 
 
-@dataclass(frozen=True)
-class GroupIndex:
-    """The number of rollouts of each prompt in each step that has all its texts, and counts of what is left out."""
+def index_groups(run: Path) -> tuple[Sizes, list[str]]:
+    """The sizes of a run's groups, of steps with all texts, and a message if any others are left out.
 
-    run: Path
-    sizes: dict[int, dict[str, int]]  # step -> prompt -> rollouts
-    rollouts: int
-    without_text: int
-    steps_left_out: int
-
-    @property
-    def notes(self) -> list[str]:
-        """A message about what is left out, if anything is."""
-        note = (
-            f"{self.run}: {self.without_text} of {self.rollouts} rollouts have no text in the log; "
-            f"{self.steps_left_out} steps without all their texts are left out"
-        )
-        return [note] if self.without_text else []
-
-
-def index_groups(run: Path) -> GroupIndex:
-    """Index a run's log. Raises ConfigError if there is none, or no step has all its texts."""
-    sizes: dict[int, dict[str, int]] = {}
+    Raises ConfigError if there is no log, or no step has all its texts.
+    """
+    sizes: Sizes = {}
     rollouts = without_text = left_out = 0
     for table in logged_steps(run, ("response",)):
         missing = table["response"].null_count
@@ -78,7 +61,8 @@ def index_groups(run: Path) -> GroupIndex:
         texts = f"{rollouts - without_text} of {rollouts} rollouts"
         hint = f"has the texts of only {texts}. Train with meds.tracking.rollouts: all."
         raise ConfigError("RUN", str(run), hint)
-    return GroupIndex(run, sizes, rollouts, without_text, left_out)
+    note = f"{run}: {without_text} of {rollouts} rollouts have no text in the log; "
+    return sizes, [f"{note}{left_out} steps without all their texts are left out"] if without_text else []
 
 
 def read_groups(run: Path, visits: Collection[Visit]) -> dict[Visit, Group]:

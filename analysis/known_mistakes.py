@@ -12,52 +12,27 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from analysis.agreement import agreement_by_prompt, separate_noise
+from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain_all
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.results.figures import COLORS, legend_below, panels
 from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, VARIANTS, labels_of_feature, wrong_rows
+from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-MEASURES = ("pairwise", "adjusted_rand", "homogeneity", "completeness")
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variant without clustering
 
-Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Score:
-    """A variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
-
-    ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
-    (the others). Pairs are always within a prompt.
-    """
-
-    variant: str
-    preset: str
-    clusters: int
-    noise_share: float
-    prompts: int
-    rows: int
-    per_prompt: dict[str, float]
-    over_all: dict[str, float]
+Numbers = dict[str, Any]  # by name, as they are written
 
 
 def analyse(
@@ -69,8 +44,8 @@ def analyse(
     """Compare clusters and mistakes; ``noise`` is one "set", or each of its rows is "alone"."""
     wrong, explanations = wrong_and_explained(run)
     coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
-    numbers = {"noise": noise, "coverage": coverage, "scores": [asdict(entry) for entry in scores]}
-    return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers, draw(scores))
+    numbers = {"noise": noise, "coverage": coverage, "scores": scores}
+    return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers)
 
 
 def wrong_and_explained(run: Path) -> tuple[pa.Table, list[Explanation]]:
@@ -94,44 +69,45 @@ def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:
     }
 
 
-def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Score]:
-    """A `Score` for each variant and preset. Raises ConfigError if no prompt has two rows to compare."""
+def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Numbers]:
+    """For each variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
+
+    ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
+    (the others). Pairs are always within a prompt. Raises ConfigError if no prompt has two rows to compare.
+    """
     kinds = sorted({case.kind for case in explanations if case.kind is not None})
     truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
     explained, prompts = truth >= 0, prompt_codes(wrong)
     scores = []
-    for variant, preset in [(v, p) for v in VARIANTS for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
+    for variant, preset in [(v, p) for v in FEATURES for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
         labels = labels_of_feature(wrong, FEATURES[variant], preset)
         counted = separate_noise(labels) if noise == "alone" else labels
         table = agreement_by_prompt(counted[explained], truth[explained], prompts[explained])
         if not len(table):
             hint = "has no two wrong rollouts of the same prompt that a mistake explains. Name a longer run."
             raise ConfigError("RUN", None, hint)
-        scores.append(_summed_up(variant, preset, labels, table))
+        weights = {name: table.pairs if name == "pairwise" else table.rows for name in MEASURES}
+        score = {
+            "variant": variant,
+            "preset": preset,
+            "clusters": len(np.unique(labels[labels != NOISE])),
+            "noise_share": float((labels == NOISE).mean()),
+            "prompts": len(table),
+            "rows": int(table.rows.sum()),
+            "per_prompt": {name: float(table[name].mean()) for name in MEASURES},
+            "over_all": {name: float(np.average(table[name], weights=weights[name])) for name in MEASURES},
+        }
+        scores.append(score)
     return scores
 
 
-def _summed_up(variant: str, preset: str, labels: Labels, table: pd.DataFrame) -> Score:
-    weights = {name: table.pairs if name == "pairwise" else table.rows for name in MEASURES}
-    return Score(
-        variant=variant,
-        preset=preset,
-        clusters=len(np.unique(labels[labels != NOISE])),
-        noise_share=float((labels == NOISE).mean()),
-        prompts=len(table),
-        rows=int(table.rows.sum()),
-        per_prompt={name: float(table[name].mean()) for name in MEASURES},
-        over_all={name: float(np.average(table[name], weights=weights[name])) for name in MEASURES},
-    )
-
-
-def table_of(scores: Sequence[Score]) -> pd.DataFrame:
+def table_of(scores: Sequence[Numbers]) -> pd.DataFrame:
     """The scores: means over prompts, and the weighted means in brackets."""
     header = ["variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness"]
     rows = [
         [
-            *(entry.variant, entry.preset, entry.clusters, f"{entry.noise_share:.1%}"),
-            *(f"{entry.per_prompt[name]:.3f} ({entry.over_all[name]:.3f})" for name in MEASURES),
+            *(entry["variant"], entry["preset"], entry["clusters"], f"{entry['noise_share']:.1%}"),
+            *(f"{entry['per_prompt'][name]:.3f} ({entry['over_all'][name]:.3f})" for name in MEASURES),
         ]
         for entry in scores
     ]
@@ -148,23 +124,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> str:
     ).format(**coverage) + (kinds or "none")
 
 
-def draw(scores: Sequence[Score]) -> Figure:
-    """Draw bars per variant and preset, with a panel per measure."""
-    figure, grid = panels([measure.replace("_", " ") for measure in MEASURES], columns=2, width=5.5)
-    colors = dict(zip((*LOGIT_PRESETS, ANY_PRESET), COLORS))
-    shifts = {**{preset: (number - 1) * 0.27 for number, preset in enumerate(LOGIT_PRESETS)}, ANY_PRESET: 0.0}
-    for axes, measure in zip(grid, MEASURES):
-        for entry in scores:
-            place = VARIANTS.index(entry.variant) + shifts[entry.preset]
-            axes.bar(place, entry.per_prompt[measure], 0.27, color=colors[entry.preset])
-        axes.set_xticks(range(len(VARIANTS)), VARIANTS)
-        axes.set_ylim(min(0.0, axes.get_ylim()[0]), 1.0)
-    legend_below(figure, {preset: {"color": color} for preset, color in colors.items()})
-    figure.suptitle("Agreement of clusters with the known mistakes, mean over prompts")
-    return figure
-
-
-main = Command("known_mistakes", __doc__, analyse)
+main = Command("known_mistakes", __doc__, analyse, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

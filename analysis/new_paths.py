@@ -15,12 +15,13 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.command_line import Command, Finding
-from analysis.judged import Group, GroupIndex, Judging, Numbers, index_groups, mean_and_error, read_groups
+from analysis.judged import Group, Judging, Numbers, Sizes, index_groups, mean_and_error, read_groups
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
@@ -28,9 +29,6 @@ from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, pos
 from meds_openrlhf.results.figures import panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)
@@ -85,13 +83,13 @@ def find_returns(
 ) -> tuple[dict[str, list[tuple[Group, Group]]], list[str]]:
     """The (earlier, later) groups by each run's name, and what is missing. Raises ConfigError if there are none."""
     indices = [index_groups(run) for run in runs]
-    places = [returns_to_prompts(index) for index in indices]
+    places = [returns_to_prompts(sizes) for sizes, _ in indices]
     drawn = draw_returns(places, pairs, prompts, seed)
     keys = [key for keys in drawn for key in keys]
     if not keys:
         hint = "share no prompt that returned in a later epoch. Give runs of at least two epochs."
         raise ConfigError("RUN", " ".join(map(str, runs)), hint)
-    notes = [note for index in indices for note in index.notes]
+    notes = [note for _, of_run in indices for note in of_run]
     if len(keys) < pairs * prompts:
         counts = f"{len(keys)} of {pairs * prompts} prompts, in {len(drawn)} pairs of steps"
         notes.append(f"{counts}: no more came back in all runs.")
@@ -103,11 +101,11 @@ def find_returns(
     return returns, notes
 
 
-def returns_to_prompts(index: GroupIndex) -> dict[Return, Steps]:
+def returns_to_prompts(sizes: Sizes) -> dict[Return, Steps]:
     """The steps of each visit to a prompt and of the next visit, if they are about an epoch apart."""
     visits: dict[str, list[int]] = {}
-    for step in sorted(index.sizes):
-        for prompt in index.sizes[step]:
+    for step in sorted(sizes):
+        for prompt in sizes[step]:
             visits.setdefault(prompt, []).append(step)
     found = {(prompt, number): pair for prompt, steps in visits.items() for number, pair in enumerate(pairwise(steps))}
     if not found:

@@ -35,25 +35,16 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.results.figures import look, panels, write_figure
+from meds_openrlhf.results.figures import draw_curves, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
 from meds_openrlhf.runs.metrics import logged_curves, read_lines
 from meds_openrlhf.runs.rows import SINGLE, own_transform
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"
-# The ablation's variants; None is MEDS itself, with the last 14 of 28 layers.
-ABLATION = ("28", None, "28-diff", "14-diff", "single")
+# The ablation's variants, in the paper's order; None is MEDS itself, with the last 14 of 28 layers.
+ABLATION = ("single", "28-diff", "14-diff", "28", None)
 TABLE, FIGURE, NUMBERS, PAGE = "table.md", "figure.png", "numbers.json", "README.md"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run's folder, and the command that trains it."""
-
-    path: Path
-    training: str
-
 
 Lacks = dict[str, str]  # what is missing, and the command that makes it, empty if there is none
 Make = Callable[[Path, Sequence[Path]], Lacks]
@@ -69,7 +60,7 @@ class Item:
 
     name: str
     shows: str
-    runs: Sequence[Run]
+    runs: Sequence[Path]
     make: Make
     least: int = 1
     lacks: Lacks = field(default_factory=dict)
@@ -90,6 +81,7 @@ class Paper:
 
     def __init__(self, given: argparse.Namespace, judge: JudgeSettings | None) -> None:
         self._given, self._judge = given, judge
+        self._training: dict[Path, str] = {}  # the command that trains each run
         config = CONFIGS / given.model / "dapo.yaml"
         if not config.is_file():
             raise ConfigError("MODEL", given.model, f"{config} does not exist. Name a folder of {CONFIGS}/.")
@@ -98,8 +90,6 @@ class Paper:
         method, *variant = given.meds.split("-", 1)
         meds = self._meds = self._run(method, *variant)
         self._features = [meds if name is None else self._run(method, *variant, name) for name in ABLATION]
-        every_layer, last, all_differences, last_differences, single = self._features
-        ablation = [dapo, single, all_differences, last_differences, every_layer, last]  # as in the paper
         both, every = [dapo, meds], [grpo, entropy, dapo, meds]
         within, across, agreement = map(self._judged, (step_diversity, new_paths, error_categories))
         self.items = [  # later ones use earlier ones
@@ -110,15 +100,14 @@ class Paper:
             Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, _found(eigen_ratio.analyse)),
             Item("agreement", "Figure 5, right: agreement", [meds], agreement),
             Item("case-study", "Figures 6, 7: logits of one prompt", [meds], _found(case_study.analyse, one=True)),
-            Item("ablation", "Table 2: features", ablation, self._ablation),
+            Item("ablation", "Table 2: features", [dapo, *self._features], self._ablation),
             Item("cost", "Section 4.2: minutes a step", both, _found(cost.analyse)),
         ]
 
     def attempt(self, item: Item) -> None:
         """Make an item of what there is. Raises ConfigError or MemoryCorruptionError if that fails."""
-        present = [run.path for run in item.runs if read_lines(RunPaths(run.path).metrics)]
-        absent = [run for run in item.runs if run.path not in present]
-        item.lacks = {f"no run {run.path.name}": run.training for run in absent}
+        present = [run for run in item.runs if read_lines(RunPaths(run).metrics)]
+        item.lacks = {f"no run {run.name}": self._training[run] for run in item.runs if run not in present}
         if len(present) >= item.least:
             item.lacks |= item.make(item.folder, present)
 
@@ -144,11 +133,12 @@ class Paper:
             rows.append([item.shows, state, "; ".join(item.lacks)])
         return markdown(pd.DataFrame(rows, columns=["in the paper", "here", "missing"]), left=3)
 
-    def _run(self, method: str, *variants: str) -> Run:
+    def _run(self, method: str, *variants: str) -> Path:
         words = ["meds", "train", str(CONFIGS / self._given.model / f"{method}.yaml")]
         words += [word for name in variants for word in ("--variant", f"{ABLATIONS}:{name}")]
         path = RUNS / "-".join([self._given.model, method, *variants])
-        return Run(path, shlex.join([*words, "--meds.tracking.rollouts", "all"]))
+        self._training[path] = shlex.join([*words, "--meds.tracking.rollouts", "all"])
+        return path
 
     # ── how the items are made ──
 
@@ -159,31 +149,31 @@ class Paper:
         return lambda folder, _: {} if (folder / TABLE).is_file() else {"no judge": shlex.join(words)}
 
     def _pass_at_k(self, folder: Path, runs: Sequence[Path]) -> Lacks:
-        return self._evaluated(folder, [self._base, *map(str, runs)], {})
+        return self._evaluated(folder, [self._base, *map(str, runs)])
 
     def _ablation(self, folder: Path, runs: Sequence[Path]) -> Lacks:
         """Table 2, with the agreement of each feature's clusters with the judge as the last column."""
-        return self._evaluated(folder, [*map(str, runs)], {"agreement (%)": self._agreement(runs)})
+        return self._evaluated(folder, [*map(str, runs)], self._agreement(runs))
 
     def _agreement(self, runs: Sequence[Path]) -> dict[str, float | None]:
         """The judge's agreement with the clusters by each run's feature, in percent; empty if it was not made."""
-        file, meds = OUT / "agreement" / NUMBERS, self._meds.path
+        file = OUT / "agreement" / NUMBERS
         if not file.is_file():
             return {}
         shares = {entry["variant"]: entry["noise_together"] for entry in json.loads(file.read_text())["agreement"]}
-        own, layers = own_transform(meds), open_memory(meds).format.layers
-        single = self._features[-1].path  # it differs in how it clusters
+        own, layers = own_transform(self._meds), open_memory(self._meds).format.layers
         found = {}
-        for run in (run.path for run in self._features if run.path in runs):
-            name = SINGLE if run == single else name_of(own_transform(run), own, layers)
+        for run in (run for run in self._features if run in runs):
+            is_single = run == self._features[0]  # it differs in how it clusters
+            name = SINGLE if is_single else name_of(own_transform(run), own, layers)
             share = shares.get(name) if name else None
             found[run.name] = share and 100 * share
         return found
 
     def _evaluated(
-        self, folder: Path, models: Sequence[str], columns: Mapping[str, Mapping[str, float | None]]
+        self, folder: Path, models: Sequence[str], agreement: Mapping[str, float | None] | None = None
     ) -> Lacks:
-        """Write the report of those models that were evaluated, with more columns; returns what the others lack."""
+        """Write the report of those models that were evaluated, with this column; returns what the others lack."""
         given = self._given
         named = [model.rpartition("/")[2] for model in models]
         settings = {label: read_settings(SAMPLES / label) for label in named}
@@ -196,8 +186,8 @@ class Paper:
             if results:
                 comparison = write_report(folder, results, labels)
                 title, table = papers_table(comparison)
-                for name, values in columns.items():
-                    table[name] = [shown(values.get(model)) for model in comparison.models]
+                if agreement is not None:
+                    table["agreement (%)"] = [shown(agreement.get(model)) for model in comparison.models]
                 write_atomically(folder / TABLE, f"### {title}\n\n{markdown(table)}\n")
         command = shlex.join(["meds", "eval", *models, "--benchmarks", *given.benchmarks, "--n", str(given.n)])
         return dict.fromkeys(notes, command)
@@ -218,12 +208,8 @@ def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -
 
 
 def _entropy(folder: Path, runs: Sequence[Path]) -> Lacks:
-    figure, (axes,) = panels(["entropy of the policy"], width=5.0, height=3.2)
     curves = logged_curves(runs, ["policy_entropy"], "logged no policy_entropy")
-    for number, ((run, _), curve) in enumerate(curves.items()):
-        axes.plot(curve.index, curve, label=run, color=look(number)["color"])
-    axes.set(xlabel="training step", ylabel="nats per token")
-    axes.legend(frameon=False)
+    figure = draw_curves(curves, {"policy_entropy": "entropy of the policy"}, "nats per token")
     write_figure(figure, folder / FIGURE)
     return {}
 

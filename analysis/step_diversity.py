@@ -14,12 +14,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.command_line import Command, Finding
-from analysis.judged import Group, GroupIndex, Judging, Numbers, Visit, index_groups, mean_and_error, read_groups
+from analysis.judged import Group, Judging, Numbers, Sizes, Visit, index_groups, mean_and_error, read_groups
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
@@ -27,9 +29,6 @@ from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, pos
 from meds_openrlhf.results.figures import look, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER_STEPS = range(21, 101)  # the first epoch, which only fills the memory, comes before
 MOST_ROWS = 10  # of the table and the figure
@@ -81,12 +80,12 @@ def analyse(
     """Let the judge compare up to ``groups`` questions per step, with up to ``answers`` of each run."""
     judging, names = Judging(judge, seed, response_characters), names_of(runs)
     indices = [index_groups(run) for run in runs]
-    chosen = steps_to_judge(indices, steps)
-    pairings = draw_pairings(indices, chosen, groups, nearby, seed)
+    sizes, notes = [of_run for of_run, _ in indices], [note for _, of_run in indices for note in of_run]
+    chosen = steps_to_judge(sizes, steps)
+    pairings = draw_pairings(sizes, chosen, groups, nearby, seed)
     if not pairings:
         raise ConfigError("--nearby", nearby, "finds no question that both runs answered twice in a step. Raise it.")
     found = [read_groups(run, [pairing.visit(number) for pairing in pairings]) for number, run in enumerate(runs)]
-    notes = [note for index in indices for note in index.notes]
     wanted, asked = len(set(steps or PAPER_STEPS)), groups * len(chosen)
     if len(chosen) < wanted:
         notes.append(f"{len(chosen)} of {wanted} steps: only these have all texts in both runs.")
@@ -106,9 +105,9 @@ def analyse(
     return judging.finding(markdown(table_of(spans, whole, names)), numbers, draw(spans, names))
 
 
-def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -> list[int]:
+def steps_to_judge(sizes: Sequence[Sizes], asked: Sequence[int] | None) -> list[int]:
     """The requested steps (default: the paper's) that both runs have. Raises ConfigError if there are none."""
-    shared = sorted(set(indices[0].sizes) & set(indices[1].sizes))
+    shared = sorted(set(sizes[0]) & set(sizes[1]))
     steps = [step for step in sorted(set(asked or PAPER_STEPS)) if step in shared]
     if not steps:
         shared_steps = f"{len(shared)} steps, {shared[0]} to {shared[-1]}" if shared else "no step"
@@ -118,28 +117,26 @@ def steps_to_judge(indices: Sequence[GroupIndex], asked: Sequence[int] | None) -
     return steps
 
 
-def draw_pairings(
-    indices: Sequence[GroupIndex], steps: Sequence[int], count: int, nearby: int, seed: int
-) -> list[Pairing]:
+def draw_pairings(sizes: Sequence[Sizes], steps: Sequence[int], count: int, nearby: int, seed: int) -> list[Pairing]:
     """Draw up to ``count`` questions per step that each run answered at least twice, at most ``nearby`` steps away.
 
     The result for a step depends only on the seed, not on the other steps.
     """
     pairings = []
     for step in steps:
-        places = [_nearest_visits(index, step, nearby) for index in indices]
+        places = [_nearest_visits(of_run, step, nearby) for of_run in sizes]
         shared = sorted(set(places[0]) & set(places[1]))
         chosen = random.Random(f"{seed}-{step}").sample(shared, min(count, len(shared)))
         pairings += [Pairing(step, prompt, (places[0][prompt], places[1][prompt])) for prompt in chosen]
     return pairings
 
 
-def _nearest_visits(index: GroupIndex, step: int, nearby: int) -> dict[str, int]:
+def _nearest_visits(sizes: Sizes, step: int, nearby: int) -> dict[str, int]:
     """For each prompt, the step nearest to ``step`` in which it was answered at least twice."""
     nearest: dict[str, int] = {}
-    for other in sorted(index.sizes, key=lambda other: (abs(other - step), other)):
+    for other in sorted(sizes, key=lambda other: (abs(other - step), other)):
         if abs(other - step) <= nearby:
-            for prompt, size in index.sizes[other].items():
+            for prompt, size in sizes[other].items():
                 if size >= 2:
                     nearest.setdefault(prompt, other)
     return nearest
@@ -192,8 +189,6 @@ def table_of(spans: Sequence[Numbers], whole: Numbers, names: Sequence[str]) -> 
 
 def draw(summaries: Sequence[Numbers], names: Sequence[str]) -> Figure:
     """Draw mean scores over the middles of the summaries' steps, a line per run, with standard errors."""
-    from matplotlib.ticker import MaxNLocator
-
     figure, (axes,) = panels(["within-step diversity"], width=4.5, height=3.2)
     judged = [part for part in summaries if part["means"] is not None]
     steps = [(part["first"] + part["last"]) / 2 for part in judged]

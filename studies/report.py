@@ -12,22 +12,19 @@ import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.command_line import exit_code_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.results.estimators import ks_up_to
-from meds_openrlhf.results.figures import COLORS, label_axes, legend_below, panels, write_figure
+from meds_openrlhf.results.figures import COLORS, legend_below, panels, write_figure
 from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
 from meds_openrlhf.results.tables import markdown
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
 from studies.verdicts import Results, differences_of, judge
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STYLES = ("-", "--", ":", "-.")
 Course = Mapping[float, float | None]  # a run's values by step, or by k
@@ -46,7 +43,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
     write_atomically(out / "report.md", "\n".join([f"# {study.name}\n", *texts]))
     write_atomically(out / "runs.csv", runs_csv(study, results))
-    for name, figure in _figures(study, results, judged).items():
+    for name, figure in _figures(study, results).items():
         write_figure(figure, out / "figures" / f"{name}.png")
     return {name: verdict for name, (verdict, _) in judged.items()}
 
@@ -91,7 +88,7 @@ def _agreement(study: Study, results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["task", "method", *names])
 
 
-def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> dict[str, Figure]:
+def _figures(study: Study, results: Results) -> dict[str, Figure]:
     """Every figure that has data, by its file's name."""
 
     def at_every_k(run: Result) -> Course:
@@ -102,7 +99,6 @@ def _figures(study: Study, results: Results, judged: Mapping[str, tuple[str, Arr
         name = f"curves-{metric.replace('@', '-').replace('/', '-')}"
         drawn[name] = _draw_courses(study, results, _over_steps(metric), metric)
     drawn["pass-at-k"] = _draw_courses(study, results, at_every_k, "pass@k", "k")
-    drawn["differences"] = _draw_differences(study, {name: on for name, on in judged.items() if on[1].shape[1] > 1})
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -121,7 +117,7 @@ def _draw_courses(
     tasks = [task for task in study.tasks if task in {key[0] for key in courses}]
     if not tasks:
         return None
-    figure, grid = panels(tasks, width=4.4, height=3.0)
+    figure, grid = panels(tasks, width=4.4, height=3.0, xlabel=xlabel, ylabel=ylabel)
     looks = {
         method: {"color": COLORS[number % len(COLORS)], "linestyle": STYLES[number // len(COLORS) % len(STYLES)]}
         for number, method in enumerate(study.methods)
@@ -137,26 +133,7 @@ def _draw_courses(
         )
         if xlabel == "k":
             axes.set_xscale("log", base=2)
-    label_axes(grid, xlabel, ylabel)
     legend_below(figure, looks)
-    return figure
-
-
-def _draw_differences(study: Study, judged: Mapping[str, tuple[str, Array]]) -> Figure | None:
-    """A panel per claim, since claims have different units: dots for tasks and seeds, a bar for the interval."""
-    if not judged:
-        return None
-    titles = [f"{name}: {verdict}" for name, (verdict, _) in judged.items()]
-    figure, grid = panels(titles, columns=1, width=7.0, height=1.25)
-    for axes, (name, (_, gaps)) in zip(grid, judged.items()):
-        for row, task in enumerate(study.claims[name].tasks or study.tasks):
-            color = COLORS[list(study.tasks).index(task)]
-            axes.plot(gaps[row], [0.35] * len(gaps[row]), "o", markersize=4, alpha=0.7, color=color)
-        axes.plot(bootstrap_interval(gaps), [0, 0], color="black", linewidth=2)
-        axes.plot([gaps.mean()], [0], "D", color="black", markersize=5)
-        axes.axvline(0, color="#999999", linewidth=0.8)
-        axes.set(ylim=(-0.3, 0.65), yticks=[])
-    legend_below(figure, {task: {"color": color} for task, color in zip(study.tasks, COLORS)})
     return figure
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 
 import numpy as np
+import pandas as pd
 
 from analysis.known_mistakes import scores_of, wrong_and_explained
 from meds_openrlhf.config import ConfigError
@@ -99,7 +100,7 @@ def _agreement(run: Run) -> dict[str, float]:
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}
-    return {f"{score.variant}/{score.preset}": round(score.per_prompt["pairwise"], 6) for score in scores}
+    return {f"{score['variant']}/{score['preset']}": round(score["per_prompt"]["pairwise"], 6) for score in scores}
 
 
 def read_results(study: Study) -> dict[Key, Result]:
@@ -111,8 +112,7 @@ def read_results(study: Study) -> dict[Key, Result]:
 
 def runs_csv(study: Study, results: dict[Key, Result]) -> str:
     """A line per finished run."""
-    lines = [["task", "method", "seed", *study.rule.primary, "hours"]]
-    for (task, method, seed), result in results.items():
-        values = [*(result.metric(name, study.rule.last) for name in study.rule.primary), result.hours]
-        lines.append([task, method, str(seed), *("" if value is None else f"{value:.6g}" for value in values)])
-    return "".join(",".join(line) + "\n" for line in lines)
+    primary, last = study.rule.primary, study.rule.last
+    lines = [[*key, *(run.metric(name, last) for name in primary), run.hours] for key, run in results.items()]
+    table = pd.DataFrame(lines, columns=["task", "method", "seed", *primary, "hours"])
+    return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
-from meds_openrlhf.results.figures import label_axes, legend_below, look, panels
+from meds_openrlhf.results.figures import legend_below, look, panels
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def draw(comparison: Comparison) -> Figure:
@@ -23,29 +22,26 @@ def draw(comparison: Comparison) -> Figure:
     titles = {name: f"{name} ({counted(sizes[name], 'problem')})" for name in benchmarks}
     if len(benchmarks) > 1 and any(benchmark == AVERAGE for _, benchmark in comparison.scores):
         titles[AVERAGE] = f"average ({counted(len(benchmarks), 'benchmark')})"
-    figure, grid = panels(list(titles.values()))
+    figure, grid = panels(list(titles.values()), xlabel="k", ylabel="pass@k (%)")
     looks = {model: look(position) for position, model in enumerate(comparison.models)}
     for axes, benchmark in zip(grid, titles):
         found = {model: comparison.scores.get((model, benchmark)) for model in comparison.models}
         curves = {model: curve.loc["pass"] for model, curve in found.items() if curve is not None}
         for model, curve in curves.items():
-            _draw_curve(axes, curve, looks[model])
+            percent, color = 100 * curve, looks[model]["color"]
+            # Thin edges separate bands whose fills overlap.
+            band: dict[str, Any] = {
+                "facecolor": to_rgba(color, 0.07),
+                "edgecolor": to_rgba(color, 0.55),
+                "linewidth": 0.6,
+            }
+            axes.fill_between(curve.index, percent.low, percent.high, **band)
+            axes.plot(curve.index, percent.value, linewidth=1.6, **looks[model])
         _set_ticks(axes, sorted({k for curve in curves.values() for k in curve.index}))
-    label_axes(grid, "k", "pass@k (%)")
     ns = sorted({result.n for result in results})
     figure.suptitle(f"n = {' and '.join(map(str, ns))}, bands: {100 * LEVEL:g} % intervals", fontsize=9)
     legend_below(figure, looks)
     return figure
-
-
-def _draw_curve(axes: Axes, curve: pd.DataFrame, shape: dict) -> None:
-    from matplotlib.colors import to_rgba
-
-    # Thin edges separate bands whose fills overlap.
-    fill, edge = to_rgba(shape["color"], 0.07), to_rgba(shape["color"], 0.55)
-    percent = 100 * curve
-    axes.fill_between(curve.index, percent.low, percent.high, facecolor=fill, edgecolor=edge, linewidth=0.6)
-    axes.plot(curve.index, percent.value, linewidth=1.6, **shape)
 
 
 def _set_ticks(axes: Axes, ks: list[int]) -> None:

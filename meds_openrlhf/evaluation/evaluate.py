@@ -112,26 +112,24 @@ class Evaluation:
             blocks += make_blocks(name, store.missing(benchmark.problems, n), subject.prompts[name])
             verdicts += store.verdicts(n)
         total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * n
-        engine = self._engine(subject, _weights(subject) if blocks else "")
-        return Sampling(subject, engine, stores, blocks, total, len(verdicts), sum(verdicts))
+        return Sampling(
+            subject, self._engine(subject, bool(blocks)), stores, blocks, total, len(verdicts), sum(verdicts)
+        )
 
-    def _engine(self, subject: Subject, weights: str) -> EngineSettings:
+    def _engine(self, subject: Subject, draws: bool) -> EngineSettings:
+        """What engines load, and how they sample; a checkpoint is converted, unless that is done, if it ``draws``."""
+        model = subject.known.model
+        convert = draws and model.shards is not None
+        folder = converted(model, subject.known.fingerprint, subject.folder) if convert else model.folder
         prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]
         return EngineSettings(
-            model=weights,
+            model=str(folder or model.hub),
             revision=subject.known.revision,
             tensor_parallel=self.request.tensor_parallel,
             max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
             on_cpu=self.request.on_cpu,
             sampling=subject.settings,
         )
-
-
-def _weights(subject: Subject) -> str:
-    """The folder or name that vLLM loads; converts a checkpoint unless that is already done."""
-    model = subject.known.model
-    folder = converted(model, subject.known.fingerprint, subject.folder) if model.shards else model.folder
-    return str(folder or model.hub)
 
 
 class Progress:

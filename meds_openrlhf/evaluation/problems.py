@@ -35,13 +35,11 @@ class Benchmark:
 
 
 def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
-    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path; commas may join words.
+    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path.
 
     Raises ConfigError if a file is missing or holds something else, or if a name occurs twice.
     """
-    paths = [_path(name, data) for word in words for name in word.split(",") if name]
-    if not paths:
-        raise _error(" ".join(words), f"names no benchmark. Choose from {', '.join(PAPERS)}.")
+    paths = [_path(word, data) for word in words]
     names = [path.name.removesuffix(SUFFIX) for path in paths]
     for name in names:
         if names.count(name) > 1:

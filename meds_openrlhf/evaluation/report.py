@@ -11,7 +11,7 @@ from pathlib import Path
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.curves import draw
 from meds_openrlhf.evaluation.problems import Benchmark
-from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, count_missing, evaluate
+from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, evaluate
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.evaluation.settings import Settings, read_settings
 from meds_openrlhf.evaluation.tables import estimates, json_text, models_and_sampling, sections
@@ -76,8 +76,8 @@ def results_of_labels(
         for benchmark in benchmarks:
             path = out / label / f"{benchmark.name}.jsonl"
             samples = list(iterate_samples(path, texts=False)) if path.is_file() else []
-            present = [(sample.problem, sample.index) for sample in samples if sample.index < n]
-            lacking = count_missing(benchmark.problems, present, n)
+            present = {(sample.problem, sample.index) for sample in samples if sample.index < n}
+            lacking = len({(problem.id, index) for problem in benchmark.problems for index in range(n)} - present)
             if not lacking:
                 results.append(evaluate(label, benchmark.name, benchmark.problems, samples, n))
             elif present:

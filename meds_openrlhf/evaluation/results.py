@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -65,11 +65,6 @@ def evaluate(
         scores=table,
         curves=mean_curves([table], SCORES),
     )
-
-
-def count_missing(problems: Sequence[Problem], found: Iterable[tuple[str, int]], n: int) -> int:
-    """How many of the samples 0 to ``n`` - 1 of every problem are not in ``found``, by problem and index."""
-    return len({(problem.id, index) for problem in problems for index in range(n)} - set(found))
 
 
 def votes_of(samples: Sequence[Sample]) -> NDArray[np.int64]:

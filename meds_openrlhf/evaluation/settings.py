@@ -111,23 +111,21 @@ def check_settings(folder: Path, wanted: Settings) -> Settings:
     present = read_settings(folder)
     if present is None:
         return wanted
+
+    def refusal(flag: str, value: object, found: object) -> ConfigError:
+        hint = f"does not fit the samples in {folder}, drawn with {found}. Name another label or --out."
+        return ConfigError(flag, value, hint)
+
     for name, flag in _FLAGS.items():
         if getattr(present, name) != getattr(wanted, name):
-            raise ConfigError(flag, _shown(wanted, name), _hint(folder, _shown(present, name)))
+            shown = "model" if name == "fingerprint" else name
+            raise refusal(flag, getattr(wanted, shown), getattr(present, shown))
     for benchmark, digest in wanted.benchmarks.items():
         if present.benchmarks.get(benchmark, digest) != digest:
-            raise ConfigError("--benchmarks", benchmark, _hint(folder, "other problems of that name"))
+            raise refusal("--benchmarks", benchmark, "other problems of that name")
     return replace(present, benchmarks={**present.benchmarks, **wanted.benchmarks})
 
 
 def write_settings(folder: Path, settings: Settings) -> None:
     """Write the settings durably; call before the label's first sample."""
     write_atomically(folder / SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
-
-
-def _shown(settings: Settings, name: str) -> object:
-    return settings.model if name == "fingerprint" else getattr(settings, name)
-
-
-def _hint(folder: Path, found: object) -> str:
-    return f"does not fit the samples in {folder}, drawn with {found}. Name another label or --out."

@@ -6,7 +6,7 @@ Markdown shows percentages with two decimals; CSV and JSON hold shares from 0 to
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -14,6 +14,9 @@ from meds_openrlhf.evaluation.results import AVERAGE, METRICS, Comparison
 from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.results.intervals import LEVEL
 from meds_openrlhf.results.tables import counted, markdown
+
+# How an estimate is shown, in percent.
+_PERCENT, _RANGE, _GAIN = "{value:.2f}", "{low:.2f} – {high:.2f}", "{value:+.2f} ({low:+.2f} to {high:+.2f})"
 
 Table = Mapping[tuple[str, str], pd.DataFrame]  # by model and benchmark
 
@@ -23,10 +26,10 @@ def sections(comparison: Comparison) -> dict[str, str]:
     models = comparison.models
     title, table = papers_table(comparison)
     texts = {title: markdown(table)}
-    texts[f"Intervals of {LEVEL:.0%}"] = markdown(_overview(comparison, comparison.scores, _range, models))
+    texts[f"Intervals of {LEVEL:.0%}"] = markdown(_overview(comparison, comparison.scores, _RANGE, models))
     if len(models) > 1:
         title = f"Difference to {models[0]} on the same problems (points, interval of {LEVEL:.0%})"
-        texts[title] = markdown(_overview(comparison, comparison.gains, _gain, models[1:]))
+        texts[title] = markdown(_overview(comparison, comparison.gains, _GAIN, models[1:]))
     for metric, name in METRICS.items():
         texts[f"{name} (%), every k"] = markdown(_every_k(comparison, metric), left=2)
     return {**texts, "Samples": markdown(_samples(comparison), left=2)}
@@ -35,7 +38,7 @@ def sections(comparison: Comparison) -> dict[str, str]:
 def papers_table(comparison: Comparison) -> tuple[str, pd.DataFrame]:
     """The title and the table of pass@k in the paper's layout, the best marked."""
     title = f"Pass@k (%), k = {' and '.join(map(str, _ends(comparison)))}"
-    return title, _with_best_marked(_overview(comparison, comparison.scores, _percent, comparison.models))
+    return title, _with_best_marked(_overview(comparison, comparison.scores, _PERCENT, comparison.models))
 
 
 def models_and_sampling(comparison: Comparison, settings: Mapping[str, Settings]) -> str:
@@ -90,15 +93,13 @@ def _entry(curves: pd.DataFrame, **facts: object) -> dict[str, object]:
     return {**facts, **{metric: curves.loc[metric].to_dict("index") for metric in METRICS}}
 
 
-def _overview(
-    comparison: Comparison, table: Table, show: Callable[[pd.Series], str], models: Sequence[str]
-) -> pd.DataFrame:
+def _overview(comparison: Comparison, table: Table, form: str, models: Sequence[str]) -> pd.DataFrame:
     """A row per model; pass@k of the first and last k for each benchmark and the average, empty if it is missing."""
     places = [(benchmark, k) for benchmark in _with_average(comparison) for k in _ends(comparison)]
     rows = []
     for model in models:
         found = [(table.get((model, benchmark)), k) for benchmark, k in places]
-        rows.append([model, *("" if curves is None else show(curves.loc["pass", k]) for curves, k in found)])
+        rows.append([model, *("" if curves is None else _shown(curves, "pass", k, form) for curves, k in found)])
     return pd.DataFrame(rows, columns=["model", *(f"{benchmark} pass@{k}" for benchmark, k in places)])
 
 
@@ -106,7 +107,7 @@ def _every_k(comparison: Comparison, metric: str) -> pd.DataFrame:
     """A row per benchmark and model, a column per k. Cells beyond a result's n stay empty."""
     ks = sorted({k for curves in comparison.scores.values() for _, k in curves.index})
     rows = [
-        [benchmark, model, *(_percent(curves.loc[metric, k]) if (metric, k) in curves.index else "" for k in ks)]
+        [benchmark, model, *(_shown(curves, metric, k, _PERCENT) if (metric, k) in curves.index else "" for k in ks)]
         for benchmark in _with_average(comparison)
         for model in comparison.models
         if (curves := comparison.scores.get((model, benchmark))) is not None
@@ -149,13 +150,5 @@ def _with_best_marked(table: pd.DataFrame) -> pd.DataFrame:
     return marked
 
 
-def _percent(estimate: pd.Series) -> str:
-    return f"{estimate.value * 100:.2f}"
-
-
-def _range(estimate: pd.Series) -> str:
-    return f"{estimate.low * 100:.2f} – {estimate.high * 100:.2f}"
-
-
-def _gain(estimate: pd.Series) -> str:
-    return f"{estimate.value * 100:+.2f} ({estimate.low * 100:+.2f} to {estimate.high * 100:+.2f})"
+def _shown(curves: pd.DataFrame, metric: str, k: int, form: str) -> str:
+    return form.format(**(100 * curves.loc[metric, k]))

@@ -61,14 +61,11 @@ class ReplyCache:
         path = self.path(body)
         try:
             entry = parse_json(path.read_bytes())
-            text, tokens = entry["text"], entry["tokens"]
-            if not isinstance(text, str) or not isinstance(tokens, int | None):
-                raise TypeError(text, tokens)
+            return Reply(entry["text"], entry["tokens"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.") from error
-        return Reply(text, tokens)
 
     def write(self, body: Body, reply: Reply) -> None:
         """Store the reply, together with its request for inspection."""

@@ -1,13 +1,9 @@
-"""The atlas of a run's recurring errors, as data for the page: tables of prompts and clusters, and their details.
-
-The tables are small and cover everything that is listed. Details (examples, heatmaps) are unpacked on demand.
-"""
+"""The atlas of a run's recurring errors, as data for the page: tables of all prompts and clusters that are listed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +14,32 @@ from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.clusters import find_clusters, right_answers, right_places, visits_of
+from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of
 from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.report.examples import candidates, choose, parts_of
-from meds_openrlhf.report.heatmap import heatmap_of
-from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
 from meds_openrlhf.runs.settings import config_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits of the whole page, which says what was left out; several runs share the limits of the first group."""
+
+    prompts: int = 5_000  # with the biggest clusters
+    rows: int = 2_000_000  # of these prompts
+    detailed_clusters: int = 3_000  # the biggest clusters, with examples and a heatmap
+    steps: int = 2_000  # points of a curve; more steps are averaged
+
+    examples: int = 4  # per cluster
+    example_characters: int = 3_000
+    prompt_characters: int = 3_000
+    answer_characters: int = 200
+    heatmap_rows: int = 8  # members, and as many neighbours
+
+    def shared_by(self, runs: int) -> Limits:
+        """The limits of each of ``runs`` runs."""
+        shared = ("prompts", "rows", "detailed_clusters")
+        parts = {name: max(getattr(self, name) // runs, 1) for name in shared}
+        return replace(self, **parts, steps=max(self.steps // runs, 200))
 
 
 @dataclass(frozen=True)
@@ -102,48 +117,6 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
         },
         "prompts": _prompt_tables(atlas),
     }  # fmt: skip
-
-
-def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
-    """Examples and heatmaps of the biggest clusters and a right response, by a prompt's index in `Atlas.shown`."""
-    wanted: dict[int, list[int]] = {}  # clusters by prompt
-    sources: dict[int, list[int]] = {}  # of a cluster's examples, as places in the log
-    for cluster in atlas.listed[: atlas.limits.detailed_clusters].tolist():
-        prompt = int(atlas.clusters["prompt"][cluster])
-        wanted.setdefault(prompt, []).append(cluster)
-        sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, atlas.limits.examples)
-    right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
-    every = chain(*right.values(), *sources.values())
-    responses = atlas.responses(every)  # together, because each file has rows of many prompts
-    details = {}
-    for place, prompt in enumerate(atlas.shown.tolist()):
-        if prompt in wanted:
-            newest = _examples(atlas, right.get(prompt, []), 1, responses)
-            details[place] = {"right": newest, "clusters": _entries(atlas, prompt, wanted[prompt], sources, responses)}
-    return details
-
-
-def _entries(
-    atlas: Atlas, prompt: int, clusters: list[int], sources: dict[int, list[int]], responses: dict[int, Response]
-) -> dict[int, dict[str, Any]]:
-    """Examples, from ``sources``, and heatmaps of some clusters of a prompt, by their numbers in it."""
-    limits, read_logits = atlas.limits, atlas.rows.logits
-    logits = None if read_logits is None else read_logits(prompt)
-    entries = {}
-    for cluster in clusters:
-        entry: dict[str, Any] = {"examples": _examples(atlas, sources[cluster], limits.examples, responses)}
-        if logits is not None:
-            entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
-        entries[int(atlas.clusters["number"][cluster])] = entry
-    return entries
-
-
-def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, Response]) -> list[dict[str, Any]]:
-    log, most_characters = atlas.rollouts, atlas.limits.example_characters
-    return [
-        {"s": int(log.step[place]), "i": int(log.sample[place]), "p": parts_of(responses[place], most_characters)}
-        for place in choose(places, responses, most)
-    ]
 
 
 def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:

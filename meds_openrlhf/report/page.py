@@ -18,7 +18,8 @@ SCRIPTS = (
 
 def render(core: str, details: list[str]) -> str:
     """The page with the packed ``core``, and the packed ``details`` of each run."""
-    style, script = _asset("style.css"), _script()
+    style, scripts = _asset("style.css"), "\n".join(_asset(name) for name in SCRIPTS)
+    script = f'"use strict";\n(() => {{\n{scripts}\n}})();\n'
     blocks = [_block("core", core), *(_block(f"details-{number}", content) for number, content in enumerate(details))]
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
@@ -31,10 +32,6 @@ def render(core: str, details: list[str]) -> str:
 
 def _block(name: str, content: str) -> str:
     return f'<script type="text/plain" id="{name}">{content}</script>'
-
-
-def _script() -> str:
-    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
 
 
 def _digest(content: str) -> str:

@@ -16,9 +16,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import details_of, read_atlas, tables_of
+from meds_openrlhf.report.atlas import Limits, read_atlas, tables_of
+from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_theme
-from meds_openrlhf.report.limits import Limits
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
 from meds_openrlhf.report.themes import grouping_of, themes_of
@@ -108,8 +108,8 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "last": _changed(paths.metrics),
         "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,
         "summary": summary_of(lines),
-        "history": asdict(history_of(lines, limits.steps)),
-        "evaluations": asdict(history_of(read_lines(paths.evaluations), limits.steps)),
+        "history": history_of(lines, limits.steps),
+        "evaluations": history_of(read_lines(paths.evaluations), limits.steps),
     }
 
 

@@ -6,19 +6,23 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from meds_openrlhf.files import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for grey print; `look` shifts them every seven series
 SUFFIXES = (".png", ".svg")
 _DPI = 150
+_COLUMNS = 3  # of panels
 _LETTERS_PER_INCH = 12  # in the legend
 
 
@@ -29,15 +33,15 @@ def look(position: int) -> dict[str, Any]:
 
 
 def panels(
-    titles: Sequence[str], *, columns: int = 3, width: float = 3.3, height: float = 2.7
+    titles: Sequence[str], *, width: float = 3.3, height: float = 2.7, xlabel: str = "", ylabel: str = ""
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per title, in rows of at most ``columns``; sizes are in inches, of a panel."""
-    from matplotlib.figure import Figure
-
-    columns = min(columns, len(titles))
+    """A figure with a panel per title, in rows of at most `_COLUMNS`; sizes are in inches, of a panel."""
+    columns = min(_COLUMNS, len(titles))
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.3))
     figure.set_layout_engine("constrained", wspace=0.05, hspace=0.06)
+    figure.supxlabel(xlabel, fontsize=9)
+    figure.supylabel(ylabel, fontsize=9)
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axes, title in zip(grid, titles):
         axes.set_title(title, fontsize=10, fontweight="bold")
@@ -50,30 +54,31 @@ def panels(
     return figure, grid[: len(titles)]
 
 
-def label_axes(grid: Sequence[Axes], xlabel: str, ylabel: str, columns: int = 3) -> None:
-    """Name the axes of panels that share them: at the left, and below the last panel of a column."""
-    for position, axes in enumerate(grid):
-        if position % columns == 0:
-            axes.set_ylabel(ylabel, fontsize=9)
-        if position + columns >= len(grid):
-            axes.set_xlabel(xlabel, fontsize=9)
-
-
 def legend_below(figure: Figure, looks: Mapping[str, Mapping[str, Any]]) -> None:
     """Name the series by their looks below all panels, in as many columns as fit."""
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], linewidth=1.6, **shape) for shape in looks.values()]
     fitting = int(figure.get_figwidth() * _LETTERS_PER_INCH / (max(map(len, looks)) + 6))
     columns = max(1, min(len(looks), fitting))
     figure.legend(handles, list(looks), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
 
 
+def draw_curves(curves: Mapping[tuple[str, str], pd.Series], titles: Mapping[str, str], ylabel: str) -> Figure:
+    """A panel per metric of ``titles`` that has curves, with a line per run; ``curves`` are by run and metric."""
+    present, runs = {metric for _, metric in curves}, dict.fromkeys(run for run, _ in curves)
+    shown = {metric: title for metric, title in titles.items() if metric in present}
+    colors: dict[str, dict[str, Any]] = {
+        run: {"color": COLORS[number % len(COLORS)]} for number, run in enumerate(runs)
+    }
+    figure, grid = panels(list(shown.values()), xlabel="training step", ylabel=ylabel)
+    panel = dict(zip(shown, grid))
+    for (run, metric), curve in curves.items():
+        panel[metric].plot(curve.index, curve, **colors[run])
+    legend_below(figure, colors)
+    return figure
+
+
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure without dates or versions, so that the same numbers give the same file."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     FigureCanvasAgg(figure)
     file = io.BytesIO()
     metadata = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}

@@ -13,7 +13,8 @@ from meds_openrlhf.files import write_atomically
 
 def markdown(table: pd.DataFrame, left: int = 1) -> str:
     """A Markdown table, padded to be readable as plain text; the first ``left`` columns are aligned left."""
-    rows = [[_cell(text) for text in row] for row in (table.columns, *table.itertuples(index=False))]
+    contents = (table.columns, *table.itertuples(index=False))
+    rows = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in contents]
     widths = [max(3, *map(len, column)) for column in zip(*rows)]
     sides = ["<" if number < left else ">" for number in range(len(widths))]
     lines = [
@@ -37,7 +38,3 @@ def counted(number: int, thing: str) -> str:
 def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
     """Write the numbers as JSON. Raises ValueError for NaN, which JSON lacks; use None instead."""
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _cell(content: object) -> str:
-    return " ".join(str(content).split()).replace("|", "\\|")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,23 +34,17 @@ def read_lines(path: Path) -> list[Line]:
     return lines
 
 
-@dataclass(frozen=True)
-class History:
-    """Metrics by name, with a value for each of ``steps``, or None. ``every`` is the number of steps per point."""
+def history_of(lines: list[Line], most: int) -> dict[str, Any]:
+    """The ``columns`` of metrics by name, with a value or None for each of at most ``most`` ``steps``.
 
-    steps: list[int]
-    columns: dict[str, list[float | None]]
-    every: int = 1
-
-
-def history_of(lines: list[Line], most: int) -> History:
-    """Columns of at most ``most`` points; if there are more steps, each point is the mean of several."""
+    If there are more steps, each point is the mean of ``every`` of them.
+    """
     every = max(-(-len(lines) // most), 1)
     points = [lines[begin : begin + every] for begin in range(0, len(lines), every)]
     names = sorted({name for line in lines for name in line} - {"step"})
     columns = {name: [_mean(point, name) for point in points] for name in names}
     known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return History([int(point[-1]["step"]) for point in points], known, every)
+    return {"steps": [int(point[-1]["step"]) for point in points], "columns": known, "every": every}
 
 
 def summary_of(lines: list[Line]) -> list[tuple[str, float | None, float | None, str]]:

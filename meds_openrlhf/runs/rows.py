@@ -27,7 +27,6 @@ FEATURES = {
     "last-half-diff": FeatureTransform(layers="last-half", difference="before"),
     SINGLE: None,
 }
-VARIANTS = tuple(FEATURES)
 LOGIT_PRESETS = ("paper", "reference", "robust")  # the presets that cluster layer logits
 
 

@@ -12,11 +12,8 @@ from tests.analysis.runs import write_log
 
 def test_steps_without_all_their_texts_are_left_out_and_counted(tmp_path: Path) -> None:
     run = write_log(tmp_path, {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"p": ["d", None], "q": ["e"]}, 3: {"q": ["f"]}})
-    index = index_groups(run)
-    assert index.sizes == {1: {"p": 2, "q": 1}, 3: {"q": 1}}
-    assert index.notes == [
-        f"{run}: 1 of 7 rollouts have no text in the log; 1 steps without all their texts are left out"
-    ]
+    note = f"{run}: 1 of 7 rollouts have no text in the log; 1 steps without all their texts are left out"
+    assert index_groups(run) == ({1: {"p": 2, "q": 1}, 3: {"q": 1}}, [note])
     assert read_groups(run, [(1, "p"), (3, "q"), (1, "p")]) == {
         (1, "p"): Group(1, "p", "Question p?", ("a", "b")),
         (3, "q"): Group(3, "q", "Question q?", ("f",)),

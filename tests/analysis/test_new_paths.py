@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.judged import GroupIndex
+from analysis.judged import Sizes
 from analysis.new_paths import draw_returns, main, returns_to_prompts
 from tests.analysis.runs import write_log
 from tests.judge.judge_server import Judge, Request, Response, judge_server, options
@@ -93,15 +93,15 @@ def test_an_interrupted_script_ends_in_one_line_and_goes_on_from_its_cache(
     assert judge.requests[0].material.count("</earlier answer") == 3
 
 
-def _index(visits: dict[str, list[int]]) -> GroupIndex:
+def _sizes(visits: dict[str, list[int]]) -> Sizes:
     steps = sorted({step for own in visits.values() for step in own})
-    return GroupIndex(Path("run"), {s: {p: 2 for p, own in visits.items() if s in own} for s in steps}, 0, 0, 0)
+    return {step: {prompt: 2 for prompt, own in visits.items() if step in own} for step in steps}
 
 
 def test_a_prompt_that_was_left_out_of_an_epoch_did_not_come_back_an_epoch_later() -> None:
-    index = _index({"p": [1, 11, 21], "q": [2, 13], "r": [3, 23]})
-    assert returns_to_prompts(index) == {("p", 0): (1, 11), ("p", 1): (11, 21), ("q", 0): (2, 13)}
-    assert returns_to_prompts(_index({"p": [1]})) == {}
+    sizes = _sizes({"p": [1, 11, 21], "q": [2, 13], "r": [3, 23]})
+    assert returns_to_prompts(sizes) == {("p", 0): (1, 11), ("p", 1): (11, 21), ("q", 0): (2, 13)}
+    assert returns_to_prompts(_sizes({"p": [1]})) == {}
 
 
 def test_returns_are_those_of_all_runs_and_the_same_for_the_same_seed() -> None:

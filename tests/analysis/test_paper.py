@@ -78,5 +78,5 @@ def test_what_is_mistyped_is_refused_before_anything_is_made(
     *_, option, model, configuration = capsys.readouterr().err.splitlines()
     assert "unrecognized arguments: --judge-modell m" in option
     assert model.startswith("error: --judge-model: must be given")
-    assert "MODEL=huge: has no configs/huge/dapo.yaml here" in configuration
+    assert "MODEL=huge: configs/huge/dapo.yaml does not exist." in configuration
     assert not Path("paper").exists()

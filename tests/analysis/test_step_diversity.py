@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.judged import GroupIndex
 from analysis.step_diversity import PAPER_STEPS, draw_pairings, main, spans_of, steps_to_judge
 from meds_openrlhf.config.errors import ConfigError
 from tests.analysis.runs import write_log
@@ -102,15 +101,11 @@ def test_runs_that_cannot_be_compared_are_refused_before_the_judge_is_asked(
     assert not (tmp_path / "n.json").exists()
 
 
-def _index(sizes: dict[int, dict[str, int]]) -> GroupIndex:
-    return GroupIndex(Path("run"), sizes, 0, 0, 0)
-
-
 def test_the_papers_steps_are_the_default() -> None:
-    whole = _index({step: {"p": 2} for step in range(1, 121)})
+    whole = {step: {"p": 2} for step in range(1, 121)}
     assert len(PAPER_STEPS) == 80
     assert steps_to_judge([whole, whole], None) == [*range(21, 101)]
-    assert steps_to_judge([whole, _index({40: {}, 7: {}})], None) == [40]
+    assert steps_to_judge([whole, {40: {}, 7: {}}], None) == [40]
     assert steps_to_judge([whole, whole], [7, 3, 7]) == [3, 7]
     with pytest.raises(ConfigError, match=r"--steps=500: are not in both runs"):
         steps_to_judge([whole, whole], [500])
@@ -123,15 +118,15 @@ def test_the_table_has_ten_rows_at_most() -> None:
 
 
 def test_a_question_may_have_come_some_steps_away() -> None:
-    indices = [_index({20: {"p": 2, "q": 2}, 21: {"r": 2}}), _index({18: {"p": 2}, 20: {"q": 2}, 22: {"p": 2, "r": 2}})]
-    pairings = draw_pairings(indices, [20], count=10, nearby=2, seed=0)
+    sizes = [{20: {"p": 2, "q": 2}, 21: {"r": 2}}, {18: {"p": 2}, 20: {"q": 2}, 22: {"p": 2, "r": 2}}]
+    pairings = draw_pairings(sizes, [20], count=10, nearby=2, seed=0)
     assert {pairing.prompt: pairing.steps for pairing in pairings} == {"p": (20, 18), "q": (20, 20), "r": (21, 22)}
-    assert [pairing.prompt for pairing in draw_pairings(indices, [20], 10, 0, 0)] == ["q"]
+    assert [pairing.prompt for pairing in draw_pairings(sizes, [20], 10, 0, 0)] == ["q"]
 
 
 def test_what_is_drawn_at_a_step_does_not_depend_on_others() -> None:
-    index = _index({step: {f"p{i}": 2 for i in range(50)} for step in (20, 40)})
-    both = draw_pairings([index, index], [20, 40], 10, 0, 0)
+    sizes = {step: {f"p{i}": 2 for i in range(50)} for step in (20, 40)}
+    both = draw_pairings([sizes, sizes], [20, 40], 10, 0, 0)
     assert len(both) == 20
-    assert draw_pairings([index, index], [40], 10, 0, 0) == both[10:]
-    assert draw_pairings([index, index], [40], 10, 0, 1) != both[10:]
+    assert draw_pairings([sizes, sizes], [40], 10, 0, 0) == both[10:]
+    assert draw_pairings([sizes, sizes], [40], 10, 0, 1) != both[10:]

@@ -245,7 +245,7 @@ def test_a_reply_comes_back_to_its_own_request_only(tmp_path: Path, reply: Reply
         assert cache.read({**REQUEST, **change}) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"text": 3, "tokens": 1}', b'{"text": "x", "tokens": "1"}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"text": "x"}', b"\xff"])
 def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> None:
     cache = ReplyCache(tmp_path)
     cache.write(REQUEST, Reply("x", 1))

@@ -6,8 +6,8 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Atlas, details_of, read_atlas, tables_of
-from meds_openrlhf.report.limits import Limits
+from meds_openrlhf.report.atlas import Atlas, Limits, read_atlas, tables_of
+from meds_openrlhf.report.details import details_of
 from tests.report.stored_runs import RUN, Rollout, write_config, write_log, write_memory, write_run
 
 

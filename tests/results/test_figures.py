@@ -2,23 +2,32 @@
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from meds_openrlhf.results.figures import COLORS, MARKERS, label_axes, legend_below, look, panels, write_figure
+from meds_openrlhf.results.figures import COLORS, MARKERS, draw_curves, legend_below, look, panels, write_figure
 
 
 def test_panels_are_in_rows_with_their_axes_named_once() -> None:
-    figure, grid = panels(["a", "b", "c", "d"])
-    label_axes(grid, "k", "pass@k (%)")
+    figure, grid = panels(["a", "b", "c", "d"], xlabel="k", ylabel="pass@k (%)")
     legend_below(figure, {"base": look(0), "meds": look(1)})
     assert [axes.get_title() for axes in grid] == ["a", "b", "c", "d"]
-    assert [axes.get_ylabel() for axes in grid] == ["pass@k (%)", "", "", "pass@k (%)"]
-    assert [axes.get_xlabel() for axes in grid] == ["", "k", "k", "k"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("k", "pass@k (%)")
     assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "meds"]
     assert pyplot.get_fignums() == []  # it would keep every figure
+
+
+def test_curves_have_a_panel_for_each_metric_and_a_color_for_each_run() -> None:
+    curve = pd.Series({1: 0.5, 4: 0.25})
+    curves = {("a", "x"): curve, ("b", "x"): 2 * curve, ("b", "z"): curve}
+    left, right = draw_curves(curves, {"x": "X", "y": "Y", "z": "Z"}, "ratio").axes
+    assert (left.get_title(), right.get_title()) == ("X", "Z")
+    lines = [(line.get_color(), line.get_xydata().tolist()) for line in (*left.lines, *right.lines)]
+    values = [[[1, 0.5], [4, 0.25]], [[1, 1.0], [4, 0.5]], [[1, 0.5], [4, 0.25]]]
+    assert lines == list(zip((COLORS[0], COLORS[1], COLORS[1]), values))
 
 
 def test_many_series_look_different() -> None:

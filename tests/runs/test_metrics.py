@@ -17,17 +17,15 @@ def test_columns_have_a_value_for_each_step_or_none() -> None:
         {"step": 7, "text": "no number"},
     ]
     history = history_of(lines, 100)  # type: ignore[arg-type]
-    assert history.steps == [3, 4, 7]
-    assert history.columns == {"kl": [0.1, None, None], "entropy": [None, 1.23457, None]}
-    assert history.every == 1
+    columns = {"kl": [0.1, None, None], "entropy": [None, 1.23457, None]}
+    assert history == {"steps": [3, 4, 7], "columns": columns, "every": 1}
 
 
 def test_more_steps_than_points_are_averaged() -> None:
     lines = [{"step": step, "reward": float(step)} for step in range(1, 8)]
     lines[2] = {"step": 3}
     history = history_of(lines, 3)
-    assert (history.every, history.steps) == (3, [3, 6, 7])
-    assert history.columns == {"reward": [1.5, 5.0, 7.0]}
+    assert history == {"steps": [3, 6, 7], "columns": {"reward": [1.5, 5.0, 7.0]}, "every": 3}
 
 
 def test_the_summary_is_of_the_first_and_the_last_five_steps() -> None:

@@ -38,7 +38,7 @@ def table(report: Path, title: str) -> list[list[str]]:
 def test_verdicts_tables_and_figures(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["small.yaml", "--out", "out"]) == 0
     assert capsys.readouterr().out == "better: holds\nlower: does not hold\n"
-    names = ("curves-pass-1", "curves-pass-4", "differences", "pass-at-k", "eigen-ratio")
+    names = ("curves-pass-1", "curves-pass-4", "pass-at-k", "eigen-ratio")
     assert {path.name for path in Path("out/figures").iterdir()} == {f"{name}.png" for name in names}
     report = Path("out/report.md")
     assert table(report, "Claims")[0] == [
@@ -81,7 +81,7 @@ def test_the_committed_results_give_the_committed_tables(
     assert main([f"studies/{name}.yaml", "--out", str(tmp_path)]) == 0
     for file in ("report.md", "runs.csv"):
         assert (tmp_path / file).read_text() == Path("results", name, file).read_text()
-    assert len(list((tmp_path / "figures").iterdir())) == 5
+    assert len(list((tmp_path / "figures").iterdir())) == 4
 
 
 def test_the_laboratorys_page_has_the_tables_differences() -> None:

@@ -61,7 +61,7 @@ def test_mistakes_take_one_line_before_anything_starts(capsys: pytest.CaptureFix
     path = write_study(Path(), **ONE_METHOD)
     for words, line in (
         (["small.yaml", "--only", "a-dapo-9"], "error: --only=a-dapo-9: must be one of a-dapo-1, a-dapo-2"),
-        (["none.yaml"], "error: FILE=none.yaml: not a readable YAML file (No such file"),
+        (["none.yaml"], "error: FILE=none.yaml: is not a readable YAML file (No such file"),
         (["small.yaml", "--parallel", "0"], "error: --parallel=0: must be at least 1"),
     ):
         assert main(words) == 2
@@ -70,7 +70,7 @@ def test_mistakes_take_one_line_before_anything_starts(capsys: pytest.CaptureFix
         assert error.count("\n") == 1
     path.write_text(path.read_text().replace("dapo.yaml", "none.yaml"))
     assert main(["small.yaml"]) == 2
-    assert "CONFIG=configs/none.yaml: not a readable YAML file" in capsys.readouterr().err
+    assert "CONFIG=configs/none.yaml: is not a readable YAML file" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

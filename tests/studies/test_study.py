@@ -67,7 +67,7 @@ def test_what_is_wrong_is_refused(changes: dict[str, Any], message: str) -> None
         ({"settings": {"train.seed": 3}}, "settings.train.seed=3: is set by the study itself"),
         ({"settings": {"meds.penalty.beta": 0.1}}, "settings.meds.penalty.beta=0.1: contradicts 0.3 elsewhere"),
         ({"settings": {"meds.penalty.bet": 0.1}}, "meds.penalty.bet=0.1: "),
-        ({"methods": {"a": {"config": "none.yaml"}}, "claims": {}}, "none.yaml: not a readable YAML file"),
+        ({"methods": {"a": {"config": "none.yaml"}}, "claims": {}}, "none.yaml: is not a readable YAML file"),
     ],
 )
 def test_runs_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:

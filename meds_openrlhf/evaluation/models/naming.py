@@ -10,15 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
-from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
-
-if TYPE_CHECKING:
-    from meds_openrlhf.config import RunConfig
 
 T = TypeVar("T")
 
@@ -98,8 +95,6 @@ def find_models(words: Sequence[str]) -> list[Model]:
 
 def runs_among(words: Sequence[str]) -> dict[Path, RunConfig]:
     """The configurations of the runs among ``words``, by folder."""
-    from meds_openrlhf.config import load_config
-
     return {word.path: load_config(RunPaths(word.path).config) for word in map(_Word.parse, words) if word.is_run}
 
 
@@ -156,8 +151,6 @@ def _in_folder(label: str, folder: Path) -> Model:
 
 def _checkpoint_of(word: _Word) -> Model:
     """The checkpoint of its step, or the newest; OpenRLHF's Hugging Face folder (``ckpt.save_hf``) if there is one."""
-    from meds_openrlhf.config import load_config
-
     paths = RunPaths(word.path.absolute())
     folders = {
         int(match[1]): entry

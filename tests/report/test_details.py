@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.examples import ANSWER, LEFT_OUT, candidates, choose, parts_of
+from meds_openrlhf.report.details import ANSWER, LEFT_OUT, candidates, choose, parts_of
 from meds_openrlhf.runs.log import NONE, Response, RolloutLog
 
 
