@@ -11,4 +11,4 @@ def test_what_is_nested_too_deeply_is_no_json(tmp_path: Path, capsys: pytest.Cap
     file = tmp_path / "set.jsonl"
     file.write_text(100_000 * "[" + 100_000 * "]")
     assert main(["atlas", str(file), "--out", str(tmp_path / "atlas"), "--model", "none"]) == 2
-    assert "that are not JSON" in capsys.readouterr().err
+    assert "without a JSON object" in capsys.readouterr().err

@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from meds_openrlhf.features.token_bytes import token_bytes
 
 logger = logging.getLogger(__name__)
@@ -161,6 +159,8 @@ def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> l
     """Return start and end of each span of generated tokens, last span first."""
     if generated is None:
         return [[0, len(token_ids)]]
+    import numpy as np  # late: the command line imports this module
+
     changes = np.flatnonzero(np.diff(np.concatenate([[False], np.asarray(generated, bool), [False]])))
     spans: list[list[int]] = changes.reshape(-1, 2)[::-1].tolist()
     return spans

@@ -157,7 +157,7 @@ class MemoryShard:
         if len(rows) == 0:
             return self._answer(with_answer(step, rows, np.empty(0, np.int32), np.empty(0, np.int32)))
         if step < self._log.last_step:
-            raise ValueError(f"step: must not be below {self._log.last_step}, the last stored step")
+            raise ValueError(f"step={step}: must not be below {self._log.last_step}, the last stored step.")
         if not rows.schema.equals(incoming_schema(self._settings.layers)):
             raise ValueError(f"rows: columns {rows.schema.names} are not those of memory.rows.incoming_schema")
         rows = group_rows(rows)

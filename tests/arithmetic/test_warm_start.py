@@ -72,6 +72,6 @@ def test_assets_are_the_same_again_and_are_only_replaced_whole_and_for_another_r
     assert len(rows(changed.train)) == 5
     assert [path.name for path in tmp_path.iterdir()] == ["arithmetic"]
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="contains something else than the demo's assets"):
+    with pytest.raises(ValueError, match="contains files other than the demo's assets"):
         prepare(tmp_path, recipe=TINY)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"

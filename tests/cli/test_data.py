@@ -85,7 +85,7 @@ def test_a_set_that_has_changed_is_noted(meds: Meds, monkeypatch: pytest.MonkeyP
         ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),
         ("gym:chain_sum amc23", "SET=amc23: cannot be combined with gym:TASK. Prepare it in another call."),
         ("gym:chain_sum --set a", "--set=a: must be KEY=VALUE, with a different KEY each time."),
-        ("gym:chain_sum --set a=2026-01-01", "--set=a=2026-01-01: must be a JSON value (Object of type date"),
+        ("gym:chain_sum --set a=2026-01-01", "--set=a=2026-01-01: is not a JSON value (Object of type date"),
     ],
 )
 def test_mistakes_are_one_line(words: str, message: str, meds: Meds) -> None:

@@ -84,7 +84,7 @@ def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_show
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(meds: Meds, capsys: pytest.CaptureFixture[str]) -> None:
-    unreadable = "CONFIG=no-such.yaml: not a readable YAML file (No such file or directory)."
+    unreadable = "CONFIG=no-such.yaml: is not a readable YAML file (No such file or directory)."
     assert meds.refusal("train", "no-such.yaml") == unreadable
     with pytest.raises(SystemExit, match="2"):  # subcommands without overrides refuse stray words
         meds("data", "arithmetic", "--sed", "1")

@@ -120,7 +120,7 @@ BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
         (f"{BONUS} {ANSWERS}", 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
         (f"{BOTH} --meds.penalty.scope=batch", 'scope=batch: must be "history" for meds.exploration.answer_bonus.'),
         ("--logger.wandb.key=secret", "logger.wandb.key=***: API keys are read from the environment. Set WANDB_AP"),
-        ("stray --a 1", "argument=stray: not an override. Write --section.key VALUE."),
+        ("stray --a 1", "argument=stray: is not an override. Write --section.key VALUE."),
     ],
 )
 def test_refused(tmp_path: Path, words: str, message: str) -> None:
@@ -139,7 +139,7 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
     ("text", "message"),
     [
         ("[1, 2]", "run.yaml: must be a mapping that begins with a key such as `meds:`."),
-        ("a: [", "run.yaml: not a readable YAML file (while parsing"),
+        ("a: [", "run.yaml: is not a readable YAML file (while parsing"),
         ("meds: {}", "meds.run_dir: this setting is required; it has no default."),
         ("meds.penalty: 1\nmeds.penalty.alpha: 2", "meds.penalty=1: must be a section: set the keys below it."),
     ],
@@ -147,7 +147,7 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(write(tmp_path, text))
-    with pytest.raises(ConfigError, match=r"^CONFIG=nowhere.yaml: not a readable YAML file \(No such file"):
+    with pytest.raises(ConfigError, match=r"^CONFIG=nowhere.yaml: is not a readable YAML file \(No such file"):
         load_config("nowhere.yaml")
 
 
@@ -182,7 +182,7 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
         load_config(files / "run.yaml", words)
 
 
-NO_VARIANT = "not a variant, which has a name without / and below it settings by dotted key"
+NO_VARIANT = "is not a variant. It needs a name without / and values by dotted key"
 
 
 @pytest.mark.parametrize(

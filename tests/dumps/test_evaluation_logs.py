@@ -64,13 +64,7 @@ def test_logs_of_lm_eval_are_read(lm_eval: Path) -> None:
     assert dump.counts.left_out["with a single score for several responses"] == 2
     with pytest.raises(ConfigError, match=r"several columns of numbers \(exact, short\)\. Choose one with --columns"):
         read(lm_eval)
-<<<<<<< HEAD
     with pytest.raises(ConfigError, match=r"it has prompt, response, target, doc, exact, short, doc\."):
-=======
-    with pytest.raises(
-        ConfigError, match=r"a known trainer; it has prompt, response, target, doc, exact, short, doc\."
-    ):
->>>>>>> cut-e
         read(lm_eval, reward="acc")
 
 

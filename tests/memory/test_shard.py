@@ -129,7 +129,7 @@ def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkey
 def test_a_step_that_was_passed_over_and_rows_of_another_model_are_refused(tmp_path: Path) -> None:
     shard, batches = make_shard(tmp_path), stream(2)
     shard.observe(4, batches[0])
-    with pytest.raises(ValueError, match="step: 3 comes after step 4 was stored"):
+    with pytest.raises(ValueError, match="step=3: must not be below 4"):
         shard.observe(3, batches[1])
     with pytest.raises(ValueError, match="rows: columns"):
         shard.observe(5, make_rows([0], ["p"], [False], np.ones((1, LAYERS + 1), np.float32)))

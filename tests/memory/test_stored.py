@@ -119,9 +119,9 @@ def test_a_manifest_that_is_wrong_or_whose_files_are_missing_is_found(root: Path
     path = MemoryPaths(root).snapshot("global_step4")
     content = json.loads(path.read_text())
     for changes, message in (
-        ({"rows": {"shard-0000": 1000}}, "has 1000 rows in shard-0000, of which [0-9]+ are there and sound"),
-        ({"rows": {"shard-0009": 3}}, "has 3 rows in shard-0009, of which 0 are there and sound"),
-        ({"step": 3}, "has [0-9]+ rows in shard-000"),
+        ({"rows": {"shard-0000": 1000}}, "expects 1000 rows in shard-0000, but [0-9]+ are present and undamaged"),
+        ({"rows": {"shard-0009": 3}}, "expects 3 rows in shard-0009, but 0 are present and undamaged"),
+        ({"step": 3}, "expects [0-9]+ rows in shard-000"),
         ({"format": {**content["format"], "model": {}}}, "was made with a different model than format.json"),
         ({"format": 7}, ""),
     ):

@@ -60,7 +60,7 @@ def test_the_memory_is_on_the_drivers_node() -> None:
     assert names(plan_of([RoleRequest("policy", 2, 8)], nodes, shards=3).shards) == ["head"] * 3
     assert names(plan_of([RoleRequest("policy", 1, 8)], nodes[:2], shards=2).shards) == ["a", "a"]
     text = shortage([RoleRequest("policy", 2, 8)], nodes, shards=5, advice=FEWER_SHARDS)
-    assert text.startswith("2 x 8 GPUs on one node for policy and 22 CPUs (5 of them on head for the memory); free ")
+    assert text.startswith("2 x 8 GPUs on one node for policy and 22 CPUs (5 of them on head for the memory); free: ")
     # The driver's node needs CPUs for the memory beside those for its GPUs.
     nodes = [replace(node("a", 8, 10), is_drivers=True), node("b", 8, 10)]
     assert names(plan_of([RoleRequest("policy", 1, 8)], nodes, shards=3).groups[0].nodes) == ["b"] * 8

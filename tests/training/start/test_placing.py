@@ -146,6 +146,6 @@ def test_a_new_job_is_not_sized_to_what_others_leave() -> None:
     counts = r"--actor.num_nodes=1 --actor.num_gpus_per_node=2 --vllm.num_engines=2 --vllm.tensor_parallel_size=1"
     with pytest.raises(
         Shortage,
-        match=rf"free are node 0 with 3 of 8 GPUs and 128 CPUs. To run on what is free, set the counts: {counts}$",
+        match=rf"free: node 0 with 3 of 8 GPUs and 128 CPUs. To run on what is free, set the counts: {counts}$",
     ):
         place_when_free(late, False, lambda: BUSY)

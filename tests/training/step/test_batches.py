@@ -74,7 +74,7 @@ def test_padded_batches_are_openrlhfs(seed: int, count: int, size: int, log_prob
 def test_a_metric_of_some_responses_alone_is_named() -> None:
     samples = samples_of(0, 3)
     del samples[1].info["tries"]
-    with pytest.raises(RunLostError, match="only some responses have the metric 'tries'"):
+    with pytest.raises(RunLostError, match="the metric 'tries' is missing for some responses"):
         padded_batches(samples, [np.arange(2)], PAD)
 
 
