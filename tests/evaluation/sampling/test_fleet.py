@@ -47,7 +47,7 @@ def test_as_many_as_there_is_room_for() -> None:
         (TWO_NODES, 17, 1, "17 GPUs for engines and 17 CPUs; free: 2 nodes with 8 GPUs and 64 CPUs each. Lower --"),
         (TWO_NODES, None, 16, "1 x 16 GPUs on one node for engines and 16 CPUs; free:"),
         ([node("a", 0, 8)], None, 1, "1 GPU for engines and 1 CPU; free: a with 0 GPUs and 8 CPUs. Lower --e"),
-        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "free are a with 0 of 1 GPU and 8 CPUs. Lower --engin"),
+        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "free: a with 0 of 1 GPU and 8 CPUs. Lower --engin"),
     ],
 )
 def test_a_cluster_without_room(nodes: list[Node], count: int | None, tensor_parallel: int, message: str) -> None:
