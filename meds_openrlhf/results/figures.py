@@ -40,11 +40,11 @@ def panels(
     rows = math.ceil(len(titles) / columns)
     figure = Figure(figsize=(width * columns, height * rows + 0.3))
     figure.set_layout_engine("constrained", wspace=0.05, hspace=0.06)
-    figure.supxlabel(xlabel, fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for axes, title in zip(grid, titles):
         axes.set_title(title, fontsize=10, fontweight="bold")
+        axes.set_xlabel(xlabel, fontsize=9)  # the figure would put its own onto the legend
         axes.tick_params(labelsize=8, length=2)
         axes.grid(color="#e4e4e4", linewidth=0.6)
         axes.set_axisbelow(True)
