@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="folder of a run, e.g. runs/my-run")
     output = "file to write (default: report.html in the first RUN)"
     parser.add_argument("--output", metavar="FILE", type=Path, help=output)
-    export = "write the prompts of a theme, by its name or its place in the report from 1, to a .jsonl file"
+    export = "write the prompts of a theme, by its name or its place by size from 1, to a .jsonl file"
     parser.add_argument("--export", metavar=("THEME", "FILE"), nargs=2, help=export)
     add_judge_options(parser, "a language model that makes and names the themes (default: the words of responses do)")
     name_with = "the same as --judge-url: URL of the server with --judge-model, which makes and names the themes"

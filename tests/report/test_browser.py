@@ -66,6 +66,13 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         expect(page.locator(".list tbody tr")).to_have_count(4)
 
 
+def test_of_two_runs_what_the_second_lost_comes_first(opened: Opened, tmp_path: Path) -> None:
+    one, other = write_run(tmp_path / "one", [KINDS]), write_run(tmp_path / "other", [LATER])
+    with opened(write_report([one.root, other.root], one.report)) as page:
+        expect(page.locator(".theme .name")).to_have_text(["hence \\boxed { wrong }", "given + given = wrong"])
+        expect(page.locator(".theme").first.locator(".move").nth(1)).to_contain_text("−45.0 points")
+
+
 def test_curves_show_values_of_all_runs_and_hide_what_is_switched_off(opened: Opened, report: Path) -> None:
     with opened(report, "#curves") as page:
         reward = page.locator("figure", has=page.get_by_role("heading", name="Reward", exact=True))

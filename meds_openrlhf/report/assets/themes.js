@@ -6,6 +6,9 @@ function themesView(page) {
   const runs = page.errors.filter((errors) => errors?.themes);
   const several = runs.length > 1;
   const latest = runs[runs.length - 1].themes;
+  const moved = (theme) => latest.change[theme]?.[0] ?? 0;
+  const places = page.themes.names.map((_, theme) => theme); // the largest first
+  if (several) places.sort((a, b) => moved(a) - moved(b)); // what the last run lost comes first
   return [
     h("h1", {}, several ? "What the runs keep getting wrong" : "What the policy keeps getting wrong"),
     runs.map((errors) => themesInWords(page, errors, several)),
@@ -14,8 +17,8 @@ function themesView(page) {
       : ["A theme joins clusters, which are similar wrong responses to one prompt, over all prompts. Its name is the place where most of its responses first depart from right ones, marked in the examples: ",
         ["given", "right", "wrong"].map((word, i) => [h("code", {}, word), [" is a number of the prompt, ", " one in a right response to it, ", " one in neither. "][i]])],
       "A rollout is penalized if the memory of earlier wrong responses has many like it: it loses part of its reward. ",
-      `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to the other run` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with a 95% interval, so the two can differ.`),
-    h("div", { class: "themes" }, page.themes.names.map((_, theme) => themeCard(page, theme, runs))),
+      `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to the other run` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with a 95% interval, so the two can differ.${several ? " Themes are sorted by the change." : ""}`),
+    h("div", { class: "themes" }, places.map((theme, place) => themeCard(page, theme, runs, place === 0))),
   ];
 }
 
@@ -43,8 +46,8 @@ function themesInWords(page, { run, themes: { wrong, all, rows } }, several) {
     "Wrong, of all rollouts, in the first and the last fifth of the steps: ", h("b", {}, fromTo(wrong, all)), ".");
 }
 
-function themeCard(page, theme, runs) {
-  return h("details", { class: "panel theme", open: theme === 0 },
+function themeCard(page, theme, runs, open) {
+  return h("details", { class: "panel theme", open },
     h("summary", {}, h("code", { class: "name" }, page.themes.names[theme]),
       h("span", { class: "lines" }, runs.map((errors, i) => themeLine(errors, theme, runs.length > 1, i === 0)))),
     themeExamples(page, theme, runs));
