@@ -79,7 +79,7 @@ def test_neither_shards_nor_the_order_of_rows_nor_a_late_clustering_change_an_an
     assert last.stats.rows == sum(map(len, batches))
     everything = np.concatenate([layer_logits_of(batch)[:, LAYERS // 2 :] for batch in batches]).astype(np.float64)
     np.testing.assert_allclose(last.moments.scatter, Moments.of(everything).scatter, rtol=1e-9)
-    with pytest.raises(ValueError, match="a step is observed only once"):
+    with pytest.raises(ValueError, match="Observe each step only once"):
         pool.observe(6, shuffled.slice(2))  # other rows for a step that is stored
 
     pattern = re.compile(r"ray_(meds_memory_\w+)\{(.*)\} (\S+)")
