@@ -85,7 +85,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_and_another_server_gets_all(
     assert points(address + "2", "train/loss") == [(1, 1.0), (2, 20.0)]
 
 
-@pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_and_its_resume_are_one_run_of_a_real_server(
     run: WrittenRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
