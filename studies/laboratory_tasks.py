@@ -1,4 +1,4 @@
-"""The tasks of studies/laboratory.yaml: problems from a seed, and a tiny policy that begins with typical mistakes.
+"""The laboratory's tasks: problems from a seed, and a tiny policy that begins with typical mistakes.
 
     python -m studies.laboratory_tasks arithmetic --seed 1 --out assets/laboratory/arithmetic-1
 
@@ -8,6 +8,8 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
   shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
 - chain_sum: a task of reasoning-gym, answered at once, without a calculation. The policy is trained on right answers,
   for so short a time that it is often wrong: its mistakes are its own.
+- forks: arithmetic with few problems, which come up again and again, in which several mistakes are nearly equally
+  frequent and right solutions rare; and a deeper policy.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from meds_openrlhf.arithmetic import problems
@@ -29,6 +31,7 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
+FEW = 96  # problems that forks trains on
 Text = tuple[str, str]  # prompt, response
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
@@ -48,21 +51,48 @@ ID_FORM = "arithmetic-{:05d}"
 # Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
 MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
 
+# The same of forks, whose problems have three mistakes or more with different answers.
+FORKED_RIGHT_SHARES = dict(zip(RIGHT_SHARES, (0.1, 0.1, 0.08, 0.08, 0.06, 0.06, 0.04, 0.04, 0.02, 0.02)))
+FORKED_MISTAKE_SHARES = (0.30, 0.25, 0.20, 0.15, 0.10)
+FEWEST_MISTAKES = 3
+
 
 def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
     """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
     each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
-    drawn = [
-        [(problem, share) for problem in problems.draw_problems(each, seed, family_of(shape))]
-        for shape, share in RIGHT_SHARES.items()
-    ]
-    in_turns = [problem for row in zip(*drawn) for problem in row]  # shapes in turn
-    tested = TRAINED + HELD_OUT
-    trained, held_out, others = in_turns[:TRAINED], in_turns[TRAINED:tested], in_turns[tested:]
+    drawn = {shape: problems.draw_problems(each, seed, family_of(shape)) for shape in RIGHT_SHARES}
+    return _written(drawn, TRAINED, RIGHT_SHARES, MISTAKE_SHARES, seed, recipe, out)
+
+
+def forks(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
+    """The same with problems of many mistakes, few of them to train on."""
+    drawn = {}
+    for shape in FORKED_RIGHT_SHARES:
+        every = problems.draw_problems(family_of(shape).count, seed, family_of(shape))
+        drawn[shape] = [each for each in every if len(problems.telling_mistakes(each)) >= FEWEST_MISTAKES]
+    return _written(drawn, FEW, FORKED_RIGHT_SHARES, FORKED_MISTAKE_SHARES, seed, recipe, out)
+
+
+def _written(
+    drawn: Mapping[str, Sequence[problems.Problem]],
+    count: int,
+    right_shares: Mapping[str, float],
+    mistake_shares: Sequence[float],
+    seed: int,
+    recipe: PolicyRecipe,
+    out: Path,
+) -> tuple[list[Text], list[str]]:
+    """Write ``count`` training problems and the held-out ones, of the shapes in turn; the policy learns from others."""
+    in_turns = [(problem, shape) for row in zip(*drawn.values()) for problem, shape in zip(row, drawn)]
+    tested = count + HELD_OUT
+    trained, held_out, others = in_turns[:count], in_turns[count:tested], in_turns[tested:]
     write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
-    write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], TRAINED, ID_FORM)
+    write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], count, ID_FORM)
     generator = random.Random(f"laboratory-{seed}")
-    texts = [solved(generator, *generator.choice(others)) for _ in range(recipe.examples)]
+    texts = []
+    for _ in range(recipe.examples):
+        problem, shape = generator.choice(others)
+        texts.append(solved(generator, problem, right_shares[shape], mistake_shares))
     return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
 
 
@@ -71,12 +101,14 @@ def family_of(shape: str) -> problems.Family:
     return problems.Family((shape,), small=(2, 9), large=(11, 59), largest_value=200, count=500)
 
 
-def solved(generator: random.Random, problem: problems.Problem, right_share: float) -> Text:
+def solved(
+    generator: random.Random, problem: problems.Problem, right_share: float, mistake_shares: Sequence[float]
+) -> Text:
     """A prompt and a solution of it, right or with a mistake."""
     mistake = problems.NO_MISTAKE
     if generator.random() >= right_share:
         mistakes = problems.telling_mistakes(problem)
-        mistake = generator.choices(mistakes, MISTAKE_SHARES[: len(mistakes)])[0]
+        mistake = generator.choices(mistakes, mistake_shares[: len(mistakes)])[0]
     return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
 
 
@@ -100,8 +132,12 @@ def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], l
     return texts, [begin, end, *problems.OPENINGS]
 
 
-TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum}
-RECIPES = {"arithmetic": PolicyRecipe(steps=900), "chain_sum": PolicyRecipe(steps=2000)}
+TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum, "forks": forks}
+RECIPES = {
+    "arithmetic": PolicyRecipe(steps=900),
+    "chain_sum": PolicyRecipe(steps=2000),
+    "forks": PolicyRecipe(layers=12, hidden_size=64, heads=2, steps=1200),
+}
 
 
 def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe) -> None:

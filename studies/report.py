@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -22,6 +23,7 @@ from meds_openrlhf.results.estimators import ks_up_to
 from meds_openrlhf.results.figures import COLORS, legend_below, panels, write_figure
 from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
 from meds_openrlhf.results.tables import markdown
+from meds_openrlhf.runs.metrics import late_mean
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
 from studies.verdicts import Results, differences_of, judge
@@ -38,6 +40,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     tables = {
         "Claims": _claims(study, judged),
         "Paired differences": _differences(study, results),
+        "Tokens, and what the memory changes": _costs(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
     }
     texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
@@ -76,6 +79,25 @@ def _differences(study: Study, results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["metric", "tasks", f"method (against {first})", *DIFFERENCE, "pairs"])
 
 
+COSTS = ("rollout/generated_tokens", "rollout/trained_tokens")
+LATE = (
+    *("meds/penalty_amplitude", "rollout/distinct_wrong_answers", "rollout/unanswered_rate"),
+    *("meds/accuracy", "policy_entropy", "meds/eigen_ratio_within_window"),
+)
+
+
+def _costs(study: Study, results: Results) -> pd.DataFrame:
+    """Means over seeds, by task and method: tokens of a run in thousands, and metrics of the last quarter of steps."""
+    rows = []
+    for task, method in itertools.product(study.tasks, study.methods):
+        runs = [result.curves for key, result in results.items() if key[:2] == (task, method)]
+        totals = [[sum(value for _, value in run[name]) / 1000 for run in runs if name in run] for name in COSTS]
+        late = [[late_mean([value for _, value in run[name]]) for run in runs if run.get(name)] for name in LATE]
+        cells = [f"{np.mean(found):.0f}" if found else "" for found in totals]
+        rows.append([task, method, *cells, *(f"{np.mean(found):.3f}" if found else "" for found in late)])
+    return pd.DataFrame(rows, columns=["task", "method", *(f"{name}, thousands" for name in COSTS), *LATE])
+
+
 def _agreement(study: Study, results: Results) -> pd.DataFrame:
     """The interquartile mean over seeds of each agreement, by task with known mistakes and method."""
     names = list(dict.fromkeys(name for result in results.values() for name in result.agreement))
@@ -105,7 +127,7 @@ def _figures(study: Study, results: Results) -> dict[str, Figure]:
 def _over_steps(metric: str) -> Callable[[Result], Course]:
     """A run's metric over steps: of the evaluations if it is pass@k, else of training."""
     if at := PASS_AT.fullmatch(metric):
-        return lambda run: {step: run.pass_at(step, int(at[1])) for step in run.evaluated}
+        return lambda run: {step: run.pass_at(step, at) for step in run.evaluated}
     return lambda run: {step: value for step, value in run.curves.get(metric, [])}
 
 

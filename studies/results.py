@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -22,6 +23,8 @@ CURVES = (
     *("meds/accuracy", "meds/reward_raw", "meds/reward_shaped", "meds/penalized_share", "meds/penalty_effect"),
     *("policy_entropy", "meds/eigen_ratio_all", "meds/eigen_ratio_window", "meds/eigen_ratio_step"),
     *("rollout/response_length_mean", "dynamic_filtering_pass_rate", "timing/step_total"),
+    *("meds/penalty_amplitude", "meds/eigen_ratio_within_window", "rollout/distinct_wrong_answers"),
+    *("rollout/unanswered_rate", "rollout/generated_tokens", "rollout/trained_tokens"),
 )
 
 
@@ -46,9 +49,11 @@ class Result:
     commit: str | None = None
     dirty: bool | None = None
 
-    def pass_at(self, step: int, k: int) -> float:
-        """pass@k at a step, mean over benchmarks."""
-        return float(np.mean([pass_at_k(self.n, counts, k).mean() for counts in self.right[str(step)].values()]))
+    def pass_at(self, step: int, metric: re.Match[str]) -> float:
+        """pass@k at a step, of one benchmark or the mean over all, as ``metric``, a match of `PASS_AT`, says."""
+        k, benchmark = metric.groups()
+        counts = [right for name, right in self.right[str(step)].items() if benchmark in (None, name)]
+        return float(np.mean([pass_at_k(self.n, right, int(k)).mean() for right in counts]))
 
     @property
     def evaluated(self) -> list[int]:
@@ -58,7 +63,7 @@ class Result:
     def metric(self, name: str, last: int) -> float | None:
         """A metric as docs/studies.md defines it, pass@k of the ``last`` evaluations; None if the run has none."""
         if at := PASS_AT.fullmatch(name):
-            return float(np.mean([self.pass_at(step, int(at[1])) for step in self.evaluated[-last:]]))
+            return float(np.mean([self.pass_at(step, at) for step in self.evaluated[-last:]]))
         if name == "newly-solved":
             first, end = (np.concatenate([*self.right[str(self.evaluated[place])].values()]) for place in (0, -1))
             return float((end[first == 0] > 0).mean()) if (first == 0).any() else None
@@ -95,6 +100,8 @@ def _right(run: Run, step: int) -> dict[str, list[int]]:
 
 def _agreement(run: Run) -> dict[str, float]:
     """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
+    if run.config().meds.features.function is not None:
+        return {}  # it remembers no layer logits
     try:
         scores = scores_of(*wrong_and_explained(run.paths.root))
     except ConfigError as error:

@@ -26,7 +26,8 @@ from meds_openrlhf.paths import RunPaths
 Key = tuple[str, str, int]  # task, method, seed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
-PASS_AT = re.compile(r"pass@(\d+)")
+PASS_AT = re.compile(r"pass@(\d+)(?:/(\w+))?")  # k, and a benchmark instead of the mean over all
+INTERVALS = {"bootstrap": 5, "t": 3}  # and the fewest seeds for which each is used
 # What a study decides itself, in every run.
 DECIDED = ("meds.run_dir", "meds.max_steps", "train.seed", "ckpt.save_steps", "ckpt.max_num")
 
@@ -62,10 +63,14 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """The metrics that the study is about. pass@k of a run is the mean over its ``last`` evaluations."""
+    """The metrics that the study is about. pass@k of a run is the mean over its ``last`` evaluations.
+
+    Claims are judged by the ``interval`` "bootstrap" of paired differences, or Student's, "t".
+    """
 
     primary: tuple[str, ...]
     last: int
+    interval: str = "bootstrap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +148,7 @@ def _check(study: Study) -> None:
     _require(study.steps % given.every == 0, "steps", study.steps, "must be a multiple of evaluation.every.")
     count = len(study.evaluated_steps)
     _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
+    _require(study.rule.interval in INTERVALS, "rule.interval", study.rule.interval, "must be bootstrap or t.")
     names = [run.name for run in study.runs()]
     _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]
@@ -154,8 +160,11 @@ def _check(study: Study) -> None:
             _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}.")
     for name, metric in metrics:
         at = PASS_AT.fullmatch(metric)
-        fits = 1 <= int(at[1]) <= given.n if at else metric == "newly-solved" or "/" in metric
-        hint = f"must be pass@1 to pass@{given.n}, newly-solved, agreement:VARIANT/PRESET, or in metrics.jsonl."
+        stems = [{Path(benchmark).stem for benchmark in task.benchmarks} for task in study.tasks.values()]
+        in_all = at is None or at[2] is None or all(at[2] in known for known in stems)
+        fits = in_all and 1 <= int(at[1]) <= given.n if at else metric == "newly-solved" or "/" in metric
+        hint = f"must be pass@1 to pass@{given.n}, the same with /BENCHMARK, newly-solved, agreement:VARIANT/PRESET, "
+        hint += "or in metrics.jsonl."
         _require(fits, name, metric, hint)
 
 

@@ -1,14 +1,14 @@
 """Claims judged by the rule of all studies, from few paired runs.
 
-The paired difference of a claim is that of its two methods with the same task and seed. Its mean has a bootstrap
-interval, and in the claimed direction
+The paired difference of a claim is that of its two methods with the same task and seed. Its mean has an interval, the
+bootstrap's or Student's, and in the claimed direction
 
 - high end below ``matters``, or below 0                 the claim does not hold
 - otherwise, low end above 0                             it holds
 - otherwise                                              it cannot be decided with so many seeds
 
 A claim is not judged before all of its runs are finished, for whoever looks and stops when it suits finds anything;
-and not with fewer than `LEAST_SEEDS`, whose intervals are too narrow.
+and not with fewer seeds than `INTERVALS` says, whose intervals are too narrow, or too wide to be of use.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from meds_openrlhf.results.paired import Array, Interval, bootstrap_interval
+from meds_openrlhf.results.paired import Array, Interval, bootstrap_interval, t_interval
 from studies.results import Result
-from studies.study import Claim, Key, Study
-
-LEAST_SEEDS = 5
+from studies.study import INTERVALS, Claim, Key, Study
 
 Results = Mapping[Key, Result]  # of the finished runs
 Side = tuple[str, str]  # a method and a metric of it
@@ -46,7 +44,8 @@ def judge(study: Study, results: Results, claim: Claim) -> tuple[str, Array]:
     gaps, missing = differences_of(study, results, claim.sides, tasks)
     if missing:
         return f"not judged yet: {missing} of {len(tasks) * len(study.seeds)} pairs are missing", gaps
-    interval = bootstrap_interval(gaps) if len(study.seeds) >= LEAST_SEEDS else (-np.inf, np.inf)
+    of = {"bootstrap": bootstrap_interval, "t": t_interval}[study.rule.interval]
+    interval = of(gaps) if len(study.seeds) >= INTERVALS[study.rule.interval] else (-np.inf, np.inf)
     return verdict_of(interval, claim, len(study.seeds)), gaps
 
 

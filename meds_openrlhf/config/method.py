@@ -10,7 +10,7 @@ from meds_openrlhf.config.section import Section, That, fit
 ClusterSize = Annotated[int, That("is at least 2", lambda rows: rows >= 2)]
 Assignment = Literal["knn", "joint"]
 Noise = Literal["none", "cluster"]
-Preset = Literal["paper", "reference", "robust", "answers"]
+Preset = Literal["paper", "reference", "robust", "equal", "answers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +28,14 @@ class Method(Section, name="meds.memory"):
 
 
 ANSWERS: Preset = "answers"
+EQUAL: Preset = "equal"
 PRESETS: dict[str, Method] = {
     "paper": Method(),
     # The hdbscan package with its own defaults, because label numbers decide the reference's three-way votes.
     "reference": Method(algorithm="library", ties="smallest", noise="cluster"),
     # The paper's setting labels a single tight group as noise, whatever its size; this preset finds it.
     "robust": Method(algorithm="robust"),
+    EQUAL: Method(algorithm="equal"),
     ANSWERS: Method(algorithm="equal"),
 }
 OVERRIDES = ("min_cluster_size", "assignment", "noise")  # settings that change a preset

@@ -6,7 +6,17 @@ import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from meds_openrlhf.config.method import ANSWERS, OVERRIDES, Assignment, ClusterSize, Method, Noise, Preset, make_method
+from meds_openrlhf.config.method import (
+    ANSWERS,
+    EQUAL,
+    OVERRIDES,
+    Assignment,
+    ClusterSize,
+    Method,
+    Noise,
+    Preset,
+    make_method,
+)
 from meds_openrlhf.config.section import Section, That
 
 Count = Annotated[int, That("is at least 1", lambda count: count >= 1)]
@@ -55,8 +65,9 @@ class MemorySettings(Section, name="meds.memory"):
     remember: Literal["wrong", "right", "both"] = "wrong"
     """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately."""
     preset: Preset = "paper"
-    """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", or "answers", which remembers
-    final answers in place of layer logits and clusters equal answers."""
+    """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", "equal" (equal vectors of
+    meds.features.function), or "answers", which remembers final answers in place of layer logits and clusters equal
+    answers."""
     min_cluster_size: ClusterSize | None = None
     """The smallest set of rollouts that HDBSCAN counts as a cluster; null: the preset's."""
     assignment: Assignment | None = None
@@ -73,7 +84,17 @@ class MemorySettings(Section, name="meds.memory"):
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltySettings(Section, name="meds.penalty"):
-    """A remembered rollout loses ``min(alpha * ln(cluster size + 1), beta)`` of its reward."""
+    """What the memory takes from a wrong rollout: the more, the larger its cluster."""
+
+    form: Literal["reward", "weights"] = "reward"
+    """"reward": a remembered rollout loses ``min(alpha * ln(cluster size + 1), beta)`` of its reward. "weights": the
+    negative advantages of a group's wrong rollouts are divided among them in proportion to ``cluster size + 1``; alpha
+    and beta have no effect then."""
+    extras: Annotated[int, That("is at least 0", lambda groups: groups >= 0)] = 0
+    """Groups without a right rollout that are trained on in a step, beside rollout.batch_size, with small negative
+    advantages; dynamic filtering has generated and dropped them. Fewer if it drops fewer."""
+    shuffled: bool = False
+    """A control: exchange the cluster sizes of a group's rollouts at random."""
 
     scope: Literal["history", "batch"] = "history"
     """"history": clusters of the rollouts of earlier steps. "batch": clusters of this step's rollouts, with a bonus of
@@ -88,10 +109,8 @@ class PenaltySettings(Section, name="meds.penalty"):
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSettings(Section, name="meds.rollout"):
-    """How engines generate, and which groups of rollouts are trained on."""
+    """How engines generate."""
 
-    keep_all_wrong: bool = False
-    """With algo.dynamic_filtering_enable: keep groups without a right answer, which are otherwise dropped."""
     max_num_seqs: Count | None = None
     """vLLM's limit of sequences that an engine generates at a time; null: as many as its KV cache allows."""
     max_num_batched_tokens: Count | None = None
@@ -194,9 +213,17 @@ class MedsSettings(Section, name="meds"):
             memory.require_default(OVERRIDES, 'does not apply to the preset "answers", which clusters equal answers.')
             hint = 'concerns layer logits, but the preset "answers" remembers final answers.'
             features.require_default(("layers", "difference", "normalize", "function"), hint)
+        if memory.preset == EQUAL:
+            memory.require_default(OVERRIDES, 'does not apply to the preset "equal", which clusters equal vectors.')
+            hint = f'must be set for meds.memory.preset "{EQUAL}", because layer logits are never equal.'
+            features.require(features.function is not None, "function", hint)
         if penalty.scope == "batch":
             hint = 'concerns earlier rollouts, which meds.penalty.scope "batch" ignores.'
             memory.require_default(("assignment", "noise"), hint)
+            penalty.require_default(("form", "shuffled"), hint)
+        if penalty.form == "weights":
+            hint = 'must be "wrong" or "both" for meds.penalty.form "weights", which are of wrong rollouts.'
+            memory.require(memory.remember != "right", "remember", hint)
         if features.function is not None:
             hint = "concerns layer logits, which meds.features.function replaces."
             features.require_default(("layers", "difference"), hint)
@@ -207,6 +234,7 @@ class MedsSettings(Section, name="meds"):
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
             exploration.require_default(["pass_at_k", "answer_bonus"], hint)
+            penalty.require_default(["form", "extras", "shuffled"], hint)
         if exploration.answer_bonus:
             exploration.require_default(
                 ["pass_at_k"], "cannot be combined with answer_bonus; both change the advantage."

@@ -81,18 +81,32 @@ class DiversityTracker:
     def __init__(self, window: int = WINDOW) -> None:
         self._remembered: deque[Moments] = deque(maxlen=window)  # of each step
         self._right: deque[Moments] = deque(maxlen=window)
+        self._within: deque[Moments] = deque(maxlen=window)  # of remembered rollouts, less the mean of their prompt
         self._all_right = deque([NO_MOMENTS], maxlen=1)
-        self._saved = {"remembered": self._remembered, "right": self._right, "all_right": self._all_right}
+        self._saved = {
+            "remembered": self._remembered,
+            "right": self._right,
+            "within": self._within,
+            "all_right": self._all_right,
+        }
 
-    def add(self, remembered: FloatArray, right: FloatArray, stored: Moments) -> dict[str, float]:
+    def add(
+        self, remembered: FloatArray, right: FloatArray, *, stored: Moments, prompts: NDArray[np.integer]
+    ) -> dict[str, float]:
         """Add a step's features: of the stored rollouts (n, d), and of all right rollouts (m, d); returns the metrics.
 
-        ``stored`` are the moments of all stored rows. A metric is left out if there are too few vectors for it.
+        ``stored`` are the moments of all stored rows, ``prompts`` (n,) numbers of the stored rollouts' prompts. A
+        metric is left out if there are too few vectors for it.
         """
         self._remembered.append(Moments.of(remembered))
+        self._within.append(Moments.of(_less_group_means(np.asarray(remembered, float), prompts)))
         self._right.append(Moments.of(right))
         self._all_right.append(self._all_right[0].merge(self._right[-1]))
-        return {**_ratios("", self._remembered, stored), **_ratios("_right", self._right, self._all_right[0])}
+        return {
+            **_ratios("", self._remembered, stored),
+            **_ratios("_within", self._within),
+            **_ratios("_right", self._right, self._all_right[0]),
+        }
 
     def save(self, path: Path) -> None:
         """Write the state that a resumed run needs."""
@@ -114,7 +128,16 @@ class DiversityTracker:
                 steps.extend(Moments(count, mean, scatter) for count, mean, scatter in parts)
 
 
-def _ratios(kind: str, steps: deque[Moments], total: Moments) -> dict[str, float]:
+def _less_group_means(vectors: FloatArray, groups: NDArray[np.integer]) -> FloatArray:
+    """Return vectors (n, d) less the mean of their group (n,)."""
+    _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(counts), vectors.shape[1]))
+    np.add.at(sums, codes, vectors)
+    deviations = vectors - (sums / counts[:, None])[codes]
+    return np.where(np.abs(deviations) > 1e-12 * np.abs(vectors), deviations, 0.0)  # equal vectors differ by rounding
+
+
+def _ratios(kind: str, steps: deque[Moments], total: Moments = NO_MOMENTS) -> dict[str, float]:
     spans = {"all": total, "window": merge_moments(steps), "step": steps[-1]}
     ratios = {f"meds/eigen_ratio{kind}_{span}": moments.eigen_ratio() for span, moments in spans.items()}
     return {name: ratio for name, ratio in ratios.items() if ratio is not None}

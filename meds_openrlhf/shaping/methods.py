@@ -18,7 +18,12 @@ from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_
 def shape(
     raw: NDArray[np.floating], correct: NDArray[np.bool_], sizes: NDArray[np.integer], settings: PenaltySettings
 ) -> NDArray[np.float64]:
-    """Return the shaped rewards (n,) float64 of rollouts whose clusters have these ``sizes`` (n,)."""
+    """Return the shaped rewards (n,) float64 of rollouts whose clusters have these ``sizes`` (n,).
+
+    With weights, which act on the advantages (`shaping.weights`), they are the raw ones.
+    """
+    if settings.form == "weights":
+        return raw.astype(np.float64)
     limits = {"alpha": settings.alpha, "beta": settings.beta}
     if settings.scope == "batch":
         return raw + rarity_bonus(sizes, **limits)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.memory.shard import MemoryAnswer
-from meds_openrlhf.shaping.penalty import penalty_effect
 
 
 def step_metrics(
@@ -16,6 +16,7 @@ def step_metrics(
     *,
     raw: NDArray[np.floating],
     shaped: NDArray[np.floating],
+    effect: float,
     correct: NDArray[np.bool_],
     rows: int,
     recording_seconds: float,
@@ -23,8 +24,9 @@ def step_metrics(
 ) -> dict[str, float]:
     """Metrics of a step by name for OpenRLHF's status dictionary, which W&B, TensorBoard and the console receive.
 
-    ``raw`` and ``shaped`` are the rewards (p, k) of k rollouts for each of p prompts, ``correct`` (p k,) the verdicts,
-    ``rows`` the number of rollouts stored in the memory, and ``diversity`` what `DiversityTracker` returns.
+    ``raw`` and ``shaped`` are the rewards (n,) of the step's rollouts, ``correct`` (n,) the verdicts, ``effect`` the
+    memory's share of the variance within groups (`penalty_effect`), ``rows`` the number of rollouts stored in the
+    memory, and ``diversity`` what `DiversityTracker` returns.
     """
     stats = answer.stats
     taken = raw - shaped
@@ -34,7 +36,8 @@ def step_metrics(
         "meds/accuracy": float(correct.mean()),
         "meds/penalty_mean": float(taken.mean()),
         "meds/penalized_share": float((taken > 0).mean()),
-        "meds/penalty_effect": penalty_effect(raw, shaped),
+        "meds/penalty_effect": effect,
+        "meds/penalty_amplitude": math.sqrt(effect),
         "meds/rows_step": float(rows),
         "meds/rows": float(stats.rows),
         "meds/prompts": float(stats.prompts),

@@ -66,11 +66,17 @@ def test_all_window_and_step_of_wrong_and_right_ones(tmp_path: Path) -> None:
     wrong = [generator.normal(size=(6, 3)) * [1, 2, step] for step in range(7)]
     right = [generator.normal(size=(4, 3)) for _ in range(7)]
     for number in range(7):
-        metrics = tracker.add(wrong[number], right[number], Moments.of(np.concatenate(wrong[: number + 1])))
+        stored = Moments.of(np.concatenate(wrong[: number + 1]))
+        metrics = tracker.add(wrong[number], right[number], stored=stored, prompts=np.array([0, 0, 1, 1, 1, 4]))
         if number == 3:
             tracker = reloaded(tracker, tmp_path)
+    within = [rows - np.concatenate([[part.mean(0)] * len(part) for part in np.split(rows, (2, 5))]) for rows in wrong]
     assert metrics == pytest.approx(
         {
+            "meds/eigen_ratio_within_step": ratio(within[6:]),
+            "meds/eigen_ratio_within_window": ratio(within[4:]),
+        }
+        | {
             f"meds/eigen_ratio{kind}_{span}": ratio(steps[first:])
             for kind, steps in (("", wrong), ("_right", right))
             for span, first in (("step", 6), ("window", 4), ("all", 0))
@@ -82,7 +88,8 @@ def test_all_window_and_step_of_wrong_and_right_ones(tmp_path: Path) -> None:
 def test_what_has_no_ratio_is_left_out_and_saved_all_the_same(tmp_path: Path) -> None:
     none, two = np.empty((0, 3)), np.array([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
     tracker = DiversityTracker(window=3)
-    assert tracker.add(none, none, Moments.of(none)) == {}
-    metrics = reloaded(tracker, tmp_path).add(two, none, Moments.of(two))
+    assert tracker.add(none, none, stored=Moments.of(none), prompts=np.zeros(0, int)) == {}
+    metrics = reloaded(tracker, tmp_path).add(two, none, stored=Moments.of(two), prompts=np.array([0, 1]))
+    assert not any("within" in name for name in metrics)  # a row of each prompt, which is its mean
     assert metrics["meds/eigen_ratio_window"] == 1.0
     assert not any("right" in name for name in metrics)

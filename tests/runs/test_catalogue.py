@@ -21,11 +21,12 @@ NAMES = [metric.name for metric in METRICS]
 def logged_by_us() -> set[str]:
     """What a step with a memory of layer logits logs, and the histograms of its penalized rollouts."""
     features = np.random.default_rng(0).normal(size=(4, 3))
-    diversity = DiversityTracker().add(features, features, Moments.of(features))
+    prompts = np.zeros(4, int)
+    diversity = DiversityTracker().add(features, features, stored=Moments.of(features), prompts=prompts)
     seconds = dict.fromkeys(("wait", "assign", "append", "cluster"), 0.0)
     none = np.zeros(0, np.int32)
     answer = MemoryAnswer(none, none, none, ShardStats(), NO_MOMENTS, seconds)
-    rewards = {"raw": np.ones((1, 2)), "shaped": np.ones((1, 2)), "correct": np.ones(2, bool)}
+    rewards = {"raw": np.ones(2), "shaped": np.ones(2), "effect": 0.0, "correct": np.ones(2, bool)}
     logged = step_metrics(answer, **rewards, rows=0, recording_seconds=0.0, diversity=diversity)
     amounts = {"reward": 0.0, "shaped_reward": -0.1, "penalty": 0.1, "label": 0, "cluster_size": 2, "tokens": 1}
     texts = {"prompt": "p", "prompt_text": "p", "response": "r"}

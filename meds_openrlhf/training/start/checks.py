@@ -20,7 +20,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_problem
-from meds_openrlhf.training.host.openrlhf import batching_of
+from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
 
 # Settings that may name local files, and the suffixes of those with data.
 FILE_SETTINGS = (
@@ -89,13 +89,23 @@ def require_readable_answers(_config: RunConfig, args: SimpleNamespace) -> None:
         raise ConfigError("data.disable_fast_tokenizer", True, hint)
 
 
-def require_filtering(config: RunConfig, args: SimpleNamespace) -> None:
-    """Require dynamic filtering and penalties for ``keep_all_wrong``, which changes what the filter keeps."""
-    meds = config.meds
-    penalized = meds.enabled and meds.memory.remember != "right" and meds.penalty.alpha and meds.penalty.beta
-    if meds.rollout.keep_all_wrong and not (args.algo.dynamic_filtering_enable and penalized):
-        hint = "needs algo.dynamic_filtering_enable, and a memory that penalizes wrong rollouts."
-        raise ConfigError("meds.rollout.keep_all_wrong", True, hint)
+def require_extras(config: RunConfig, args: SimpleNamespace) -> None:
+    """Require dynamic filtering, whose dropped groups ``meds.penalty.extras`` are, and whole mini-batches of them."""
+    extras, each = config.meds.penalty.extras, args.rollout.n_samples_per_prompt
+    if extras and not args.algo.dynamic_filtering_enable:
+        raise ConfigError("meds.penalty.extras", extras, "needs algo.dynamic_filtering_enable, which drops such groups.")
+    if extras and extras * each % (even := even_batch(args)):
+        hint = f"must be a multiple of {even // each} groups, which are whole mini-batches on all ranks."
+        raise ConfigError("meds.penalty.extras", extras, hint)
+
+
+def require_relative_advantages(config: RunConfig, args: SimpleNamespace) -> None:
+    """Require advantages relative to a prompt's group for weights and extras, which act on them."""
+    estimator, penalty = args.algo.advantage.estimator, config.meds.penalty
+    if (penalty.form == "weights" or penalty.extras) and estimator not in ("group_norm", "dr_grpo", "rloo"):
+        key = "form" if penalty.form == "weights" else "extras"
+        hint = f"meds.penalty.{key} needs advantages relative to a prompt's group. Set group_norm, dr_grpo or rloo."
+        raise ConfigError("algo.advantage.estimator", estimator, hint)
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
@@ -151,7 +161,8 @@ OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
     require_two_checkpoints,
     require_lora,
     require_length_penalties,
-    require_filtering,
+    require_extras,
+    require_relative_advantages,
     require_minibatches,
     require_exploration,
     require_readable_answers,

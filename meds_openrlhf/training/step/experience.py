@@ -5,6 +5,7 @@
     ask                the memory for the cluster of each remembered rollout, and its size
     shape              the rewards by these sizes (`shaping.methods`)
     advantages         OpenRLHF's, from the shaped rewards; a wrong rollout's are at most max(0, those from raw rewards)
+    weigh              the advantages by these sizes instead, and those of groups without a right rollout
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
 keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; without a memory it is the raw one.
@@ -38,11 +39,20 @@ from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch
+from meds_openrlhf.shaping.penalty import penalty_effect
+from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure, shuffled
 from meds_openrlhf.tracking.metrics import step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import in_order, is_right, prompt_keys, rows_of_texts, values_in_order
+from meds_openrlhf.training.step.samples import (
+    GENERATED_TOKENS,
+    in_order,
+    is_right,
+    prompt_keys,
+    rows_of_texts,
+    values_in_order,
+)
 from meds_openrlhf.training.watch.control import TrainerContext
 
 # From a step's experiences and what the policy recorded: which rollouts have a row (n,), and the rows (n, d).
@@ -106,13 +116,17 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """Make a step's experiences from its rollouts; replaces OpenRLHF's ``make_experience_batch``."""
         experiences, recorded = self._run_models(rollout_samples)
         collected = self._collect(experiences, recorded, step)
-        metrics = metrics_of_policy(experiences, recorded)
+        metrics = metrics_of_policy(
+            experiences, recorded.answers, collected.correct, self.args.rollout.n_samples_per_prompt
+        )
         answer, label, size = self._ask(collected, step)
+        counted = self._counted(collected, size, step)
         shaped: NDArray[np.floating] = collected.raw
         if answer is not None:
-            shaped = shape(collected.raw, collected.correct, size, self._context.meds.penalty)
-            metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds)
-        trained = self._advantages(experiences, collected, size, shaped)
+            shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
+        trained, effect = self._advantages(experiences, collected, counted, shaped)
+        if answer is not None:
+            metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds, effect)
         return StepResult(trained, collected, label, size, shaped, metrics)
 
     def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
@@ -189,24 +203,48 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             label[remembered], size[remembered] = answer.label, answer.size
         return answer, label, size
 
+    def _counted(self, collected: Collected, size: NDArray[np.int32], step: int) -> NDArray[np.integer]:
+        """Return the cluster sizes (n,) that shape the step: those of the memory, or with ``shuffled`` exchanged."""
+        if not self._context.meds.penalty.shuffled:
+            return size
+        rows = np.isin(np.arange(len(size)), collected.remembered)
+        return shuffled(self._grouped(size), self._grouped(rows), [self.args.train.seed, step]).reshape(-1)
+
+    def _grouped(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values (n,) of samples as (g, N): the N responses to a prompt are adjacent."""
+        return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
+
     def _advantages(
-        self, experiences: list[Experience], collected: Collected, size: NDArray[np.int32], shaped: NDArray[np.floating]
-    ) -> list[Experience]:
-        """Return experiences with advantages from the ``shaped`` rewards (n,); metrics keep the raw rewards.
+        self, experiences: list[Experience], collected: Collected, size: NDArray[np.integer], shaped: NDArray[np.floating]
+    ) -> tuple[list[Experience], float]:
+        """Return experiences with advantages from the ``shaped`` rewards (n,), and the effect of the memory on them.
 
         Penalizing other rollouts raises a wrong rollout's normalized advantage, so it is capped at max(0, its advantage
-        from raw rewards). The `answer_bonus` is added afterwards.
+        from raw rewards). Weights and the `answer_bonus` come afterwards. Metrics keep the raw rewards.
         """
-        shaped = shaped.astype(collected.raw.dtype)
-        trained = self._from_rewards(experiences, shaped)
-        if not np.array_equal(shaped, collected.raw):
-            _cap_wrong(trained, self._from_rewards(experiences, collected.raw), collected.correct)
+        penalty, raw, shaped = self._context.meds.penalty, collected.raw, shaped.astype(collected.raw.dtype)
+        is_extra = self._grouped(~collected.correct).all(axis=1) & (penalty.extras > 0)  # (g,)
+        extra_rollouts = np.repeat(is_extra, self.args.rollout.n_samples_per_prompt)  # their rewards do not count
+        trained = self._from_rewards(experiences, np.where(extra_rollouts, np.float32(0), shaped))
+        if not np.array_equal(shaped, raw):
+            unshaped = self._from_rewards(experiences, np.where(extra_rollouts, np.float32(0), raw))
+            _cap_wrong(trained, unshaped, collected.correct)
+        before, after = self._grouped(raw), self._grouped(shaped)
+        if penalty.form == "weights" or penalty.extras:
+            wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
+            counts = penalty.form == "weights"
+            weights = cluster_weights(self._grouped(size), wrong, has_row) if counts else np.ones(wrong.shape)
+            outcome = self._grouped(values_in_order(trained, [_outcomes(batch) for batch in trained]))
+            factors = pressure(outcome, weights, wrong)
+            _multiply(trained, factors.reshape(-1))
+            _add(trained, np.where(is_extra[:, None], -KAPPA * weights, 0.0).reshape(-1))
+            before, after = (outcome, outcome * factors) if counts else (before, after)
         _add(trained, advantages_added(size, collected.has_feature, self._context.meds.exploration))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return trained
+        return trained, penalty_effect(before[~is_extra], after[~is_extra])
 
     def _from_rewards(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
         """Return copies of the experiences with advantages from ``rewards`` (n,).
@@ -214,7 +252,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         They are computed by the estimator, or by a method that replaces it. In that case the estimator gets rewards of
         0 and adds only terms such as the KL penalty.
         """
-        groups = rewards.reshape(-1, self.args.rollout.n_samples_per_prompt)  # responses to a prompt are adjacent
+        groups = self._grouped(rewards)
         instead = advantages_instead(groups, self._context.meds.exploration)
         if instead is None:
             return self._estimated(experiences, self._without_equal_groups(groups))
@@ -261,19 +299,26 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         return torch.from_numpy(backwards[:, ::-1].copy())
 
     def _metrics_of_memory(
-        self, collected: Collected, shaped: NDArray[np.floating], answer: MemoryAnswer, recording_seconds: float
+        self,
+        collected: Collected,
+        shaped: NDArray[np.floating],
+        answer: MemoryAnswer,
+        recording_seconds: float,
+        effect: float,
     ) -> dict[str, float]:
         """Return the metrics of the memory and of the layer logits of wrong and of right answers."""
         diversity: dict[str, float] = {}
         if self.diversity is not None:
             select, right = self._transform.select, collected.correct & collected.has_feature
             remembered = collected.features[collected.remembered]
-            diversity = self.diversity.add(select(remembered), select(collected.features[right]), answer.moments)
-        group_size = self.args.rollout.n_samples_per_prompt
+            prompts = collected.remembered // self.args.rollout.n_samples_per_prompt
+            logits = select(remembered), select(collected.features[right])
+            diversity = self.diversity.add(*logits, stored=answer.moments, prompts=prompts)
         return step_metrics(
             answer,
-            raw=collected.raw.reshape(-1, group_size),
-            shaped=shaped.reshape(-1, group_size),
+            raw=collected.raw,
+            shaped=shaped,
+            effect=effect,
             correct=collected.correct,
             rows=len(collected.remembered),
             recording_seconds=recording_seconds,
@@ -281,17 +326,43 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         )
 
 
-def metrics_of_policy(experiences: Sequence[Experience], recorded: Recorded) -> dict[str, float]:
-    """Return the share of responses without an answer, which no penalty reaches, and the entropy of the policy.
+def metrics_of_policy(
+    experiences: Sequence[Experience], answers: Sequence[str | None], correct: NDArray[np.bool_], group: int
+) -> dict[str, float]:
+    """Return what a step's rollouts cost in tokens, their answers, and the entropy of the policy.
 
-    The mean of -log p over tokens sampled from p estimates the entropy of p, in nats per token, without a second pass
-    over the vocabulary. The estimate is unbiased if no response is filtered out, ``rollout.top_p`` is 1 and the tokens
-    were sampled from p.
+    ``answers`` (n) and ``correct`` (n,) are in the order of the samples, ``group`` responses to each prompt. No penalty
+    reaches a response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in
+    nats per token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
+    ``rollout.top_p`` is 1 and the tokens were sampled from p.
     """
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
-    unanswered = sum(answer is None for answer in recorded.answers) / len(recorded.answers)
-    return {"rollout/unanswered_rate": unanswered, "policy_entropy": -total / max(tokens, 1)}
+    generated = sum(float(batch.info.pop(GENERATED_TOKENS, torch.zeros(1)).sum()) for batch in experiences)
+    wrong = [answer if answer is not None and not is_right else None for answer, is_right in zip(answers, correct)]
+    distinct = [len({*wrong[start : start + group]} - {None}) for start in range(0, len(wrong), group)]
+    return {
+        "rollout/trained_tokens": float(tokens),
+        "rollout/generated_tokens": float(round(generated)),
+        "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),
+        "rollout/distinct_wrong_answers": float(np.mean(distinct)),
+        "policy_entropy": -total / max(tokens, 1),
+    }
+
+
+def _outcomes(experience: Experience) -> NDArray[np.floating]:
+    """Return the advantages (B,) of whole responses: the means over their generated tokens."""
+    tokens = experience.action_mask.sum(dim=1).clamp(min=1)
+    return np.asarray((experience.advantages * experience.action_mask).sum(dim=1) / tokens)
+
+
+def _multiply(experiences: Sequence[Experience], factors: NDArray[np.floating]) -> None:
+    """Multiply the advantages and returns of each sample's tokens by its factor (n,)."""
+    for experience in experiences:
+        values = torch.from_numpy(factors[experience.index].astype(np.float32))
+        experience.advantages = experience.advantages * values[:, None]
+        experience.returns = experience.returns * values[:, None]
+        experience.info["return"] = experience.info["return"] * values
 
 
 def _add(experiences: Sequence[Experience], added: NDArray[np.floating] | None) -> None:

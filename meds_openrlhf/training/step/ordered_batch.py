@@ -56,25 +56,29 @@ Row = Sequence[Any]
 
 @dataclass(eq=False)
 class Started:
-    """A started prompt; ``samples`` is None until it is answered, and empty if it is filtered out."""
+    """A started prompt; ``samples`` is None until it is answered, and `OrderedBatch.judge` sets the rest."""
 
     row: Row
     samples: list[Experience] | None = None
+    passes: bool = False
+    is_spare: bool = False
 
 
 class OrderedBatch:
     """The prompts of one batch, in data order; see the module's docstring.
 
-    The batch is full with ``wanted`` prompts. Without a ``rate``, every prompt is expected to pass.
+    The batch is full with ``wanted`` prompts. Without a ``rate``, every prompt is expected to pass. Of prompts that are
+    filtered out, the first ``spares`` that are spare ones go to ``spare_samples``.
     """
 
-    def __init__(self, wanted: int, rate: PassRate | None = None) -> None:
-        self._missing = wanted
+    def __init__(self, wanted: int, rate: PassRate | None = None, spares: int = 0) -> None:
+        self._missing, self._missing_spares = wanted, spares
         self._rate = rate
         self._window: deque[Started] = deque()  # started prompts that are not yet in the batch or filtered out
         self._running = self._passed_in_window = 0
         self.samples: list[Experience] = []
-        self.consumed = 0
+        self.spare_samples: list[Experience] = []
+        self.consumed = self.generated_tokens = 0  # of the batch's prompts and those filtered out
         if rate is not None:
             rate.begin_step()
 
@@ -95,22 +99,30 @@ class OrderedBatch:
         self._running += 1
         return started
 
-    def judge(self, started: Started, samples: list[Experience]) -> None:
-        """Record a prompt's samples; an empty list if it does not pass."""
-        started.samples = samples
+    def judge(
+        self, started: Started, samples: list[Experience], passes: bool = True, is_spare: bool = False
+    ) -> None:
+        """Record a prompt's samples, and whether they pass the filter; if they do not, whether they are spare ones."""
+        started.samples, started.passes, started.is_spare = samples, passes, is_spare
         self._running -= 1
-        self._passed_in_window += bool(samples)
+        self._passed_in_window += passes
         if self._rate is not None:
-            self._rate.add(bool(samples))
+            self._rate.add(passes)
         self._take_finished_from_front()
 
     def _take_finished_from_front(self) -> None:
         while self._missing and self._window and self._window[0].samples is not None:
             first = self._window.popleft()
-            self.samples += first.samples or []
+            samples = first.samples or []
             self.consumed += 1
-            self._passed_in_window -= bool(first.samples)
-            self._missing -= bool(first.samples)
+            self.generated_tokens += sum(int(sample.action_mask.sum()) for sample in samples)
+            self._passed_in_window -= first.passes
+            self._missing -= first.passes
+            if first.passes:
+                self.samples += samples
+            elif first.is_spare and self._missing_spares:
+                self.spare_samples += samples
+                self._missing_spares -= 1
 
     def rest(self) -> list[Row]:
         """Return the started prompts beyond the batch, in data order."""

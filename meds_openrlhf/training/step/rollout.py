@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
@@ -17,6 +18,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
+from meds_openrlhf.training.step.samples import GENERATED_TOKENS, is_right
 from meds_openrlhf.training.watch.control import TrainerContext
 
 
@@ -39,7 +41,7 @@ class RolloutGenerator(SamplesGenerator):
         self.vllm_engines = fleet.usable  # the fleet's list itself, which OpenRLHF does not keep if it is empty
         self._fleet = fleet
         meds = context.meds
-        self._keep_below = meds.penalty.correct_threshold if meds.rollout.keep_all_wrong else None
+        self._threshold, self._extras = meds.penalty.correct_threshold, meds.penalty.extras
         self._steps_left = None if meds.max_steps is None else meds.max_steps - context.first_step
         self._sync_weights = sync_weights
         self._pass_rate = PassRate()
@@ -47,18 +49,28 @@ class RolloutGenerator(SamplesGenerator):
         # Used by OpenRLHF: the current epoch's iterator, None once exhausted, and rollouts left over for later steps.
         self._dataloader_iter: PromptStream | None = None
         self._sample_buffer: list[Experience] = []
+        # What a step's generation gave beside its samples.
+        self._spare_samples: list[Experience] = []
+        self._generated_tokens = 0
 
     def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
         """Generate a step's samples; the last batch of an epoch is cut to whole mini-batches.
 
-        Called by OpenRLHF's ``fit``. After the run's last step, returns no samples and reports exhaustion.
+        Whole mini-batches of groups without a right response follow, at most ``meds.penalty.extras``. Called by
+        OpenRLHF's ``fit``. After the run's last step, returns no samples and reports exhaustion.
         """
         if self._steps_left is not None and self._steps_left <= 0:
             return [], None, 0, True
         self._fleet.keep_those_with_weights()
+        self._spare_samples, self._generated_tokens = [], 0
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         if exhausted:
             samples = self._without_surplus(samples)
+        if samples:
+            even = even_batch(self.args)
+            samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
+        for sample in samples:  # with the samples, because asynchronous runs train in another process
+            sample.info[GENERATED_TOKENS] = torch.tensor([self._generated_tokens / len(samples)], dtype=torch.float64)
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
@@ -87,7 +99,7 @@ class RolloutGenerator(SamplesGenerator):
         Called by OpenRLHF's ``generate_samples`` and ``generate_eval_samples``. Returns accepted experiences, the
         number of prompts in the batch or filtered out, and whether the prompts are exhausted.
         """
-        batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None)
+        batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None, self._extras)
         options, exhausted = self._options(generate_kwargs), False
         experience_of = self._process_response_into_experience
         calls: dict[Any, Started] = {}
@@ -105,8 +117,11 @@ class RolloutGenerator(SamplesGenerator):
                     calls[self._send(started.row, options)] = started
                     continue
                 samples = [experience_of(response, **generate_kwargs) for response in responses]
-                batch.judge(started, [] if dynamic_filtering and self._is_filtered_out(samples) else samples)
+                passes = not (dynamic_filtering and self._is_filtered_out(samples))
+                batch.judge(started, samples, passes, is_spare=not passes and self._is_all_wrong(samples))
         self._fleet.cancel(list(calls))
+        self._spare_samples += batch.spare_samples
+        self._generated_tokens += batch.generated_tokens
         if rest := batch.rest():  # only with dynamic filtering, and then the iterator is a `PromptStream`
             dataloader_iter.put_back(rest)  # type: ignore[attr-defined]
         return batch.samples, batch.consumed, exhausted and not rest
@@ -116,10 +131,12 @@ class RolloutGenerator(SamplesGenerator):
         if any(experience.scores is None for experience in experiences):
             return False
         scores = [experience.scores[0].item() for experience in experiences]
-        if self._keep_below is not None and max(scores) < self._keep_below:
-            return False
         lowest, highest = self.args.algo.dynamic_filtering_range
         return not lowest < sum(scores) / len(scores) < highest
+
+    def _is_all_wrong(self, experiences: list[Experience]) -> bool:
+        """Return whether none of a prompt's responses, which have scores, is right."""
+        return not any(is_right(experience, self._threshold).any() for experience in experiences)
 
     def _options(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that all requests of a batch share, as in OpenRLHF's ``_dispatch_prompts_to_vllm``."""

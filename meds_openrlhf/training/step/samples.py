@@ -14,6 +14,8 @@ from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.memory.rows import prompt_key
 
+GENERATED_TOKENS = "generated_tokens"  # in ``info``: a sample's part of what engines generated for its step
+
 
 def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
     """Return one item per sample in the order of the index; ``items`` are the items of each micro-batch."""

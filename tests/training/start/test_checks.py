@@ -27,14 +27,13 @@ reward.remote_url: reward.py
 """
 GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
 CRITIC = "--algo.advantage.estimator=gae --critic.model_name_or_path=some/critic"
-PROMPTS, ALL_WRONG = "--meds.policy.minibatches=prompts", "--meds.rollout.keep_all_wrong"
+PROMPTS, EXTRAS, WEIGHTS = "--meds.policy.minibatches=prompts", "--meds.penalty.extras", "--meds.penalty.form=weights"
 ONE = "--algo.advantage.estimator=flash_reinforce --rollout.n_samples_per_prompt=1"
 LORA, FILTERED = "--ds.lora.rank=8", "--algo.dynamic_filtering_enable"
 AGENT = "--reward.remote_url=null --train.agent_func_path=agent.py"
 OVERLONG = "--rollout.max_new_tokens=64 --reward.overlong_buffer_len"
 PASS_AT, BATCH_SCOPE = "--meds.exploration.pass_at_k", "--meds.penalty.scope=batch"
 ANSWER_BONUS = "--meds.exploration.answer_bonus=0.1 --meds.memory.preset=answers --meds.memory.remember=both"
-KEEPS = "meds.rollout.keep_all_wrong=True: needs algo.dynamic_filtering_enable, and a memory that penalizes wrong"
 
 # What each check refuses, and a part of the message.
 REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
@@ -62,11 +61,13 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_length_penalties: [
         (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
     ],
-    checks.require_filtering: [
-        (ALL_WRONG, KEEPS),
-        (f"{ALL_WRONG} {FILTERED} --meds.enabled=false", KEEPS),
-        (f"{ALL_WRONG} {FILTERED} --meds.memory.remember=right", KEEPS),
-        (f"{ALL_WRONG} {FILTERED} --meds.penalty.alpha=0", KEEPS),
+    checks.require_extras: [
+        (f"{EXTRAS}=32", "meds.penalty.extras=32: needs algo.dynamic_filtering_enable, which drops such groups."),
+        (f"{EXTRAS}=33 {FILTERED}", "meds.penalty.extras=33: must be a multiple of 32 groups, which are whole mini-"),
+    ],
+    checks.require_relative_advantages: [
+        (f"{WEIGHTS} {ONE}", "algo.advantage.estimator=flash_reinforce: meds.penalty.form needs advantages relative"),
+        (f"{EXTRAS}=32 {FILTERED} {CRITIC}", "algo.advantage.estimator=gae: meds.penalty.extras needs advantages"),
     ],
     checks.require_minibatches: [
         (f"{PROMPTS} --train.batch_size=10", "train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
@@ -113,7 +114,7 @@ def test_every_check_refuses_something() -> None:
 
 
 FITTING = ["", "--ckpt.max_num=1", "--ds.load_in_4bit --train.enable_ema", f"{LORA} --ds.lora.dropout=0.5", AGENT]
-FITTING += [f"{OVERLONG}=64", f"{ALL_WRONG} {FILTERED}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
+FITTING += [f"{OVERLONG}=64", f"{EXTRAS}=64 {FILTERED} {WEIGHTS}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
 FITTING += [f"{ANSWER_BONUS} {ONE}", f"{BATCH_SCOPE} --meds.enabled=false {ONE}"]
 
 

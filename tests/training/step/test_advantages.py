@@ -130,6 +130,62 @@ def test_a_wrong_answer_never_gains_from_the_memory(
                 assert (found.advantages[row] <= without.advantages[row].clamp(min=0) + 1e-6).all()
 
 
+@pytest.mark.parametrize("estimator", ["group_norm", "dr_grpo", "rloo"])
+@pytest.mark.parametrize("flags", [{}, {"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}])
+def test_weights_divide_a_groups_pressure_by_the_sizes_of_clusters(tmp_path: Path, estimator: str, flags: dict) -> None:
+    """On a first visit nothing changes, to the last bit; later the sum of a group's advantages stays."""
+    args = arguments(**{"algo.advantage.estimator": estimator, **flags})
+    rewards = [*ONE_RIGHT, *TWO_RIGHT, 1.0, 0.0, 0.0, 1.0]
+    dapo = plain_maker(args).make_experience_batch(recorded_rollouts(rewards=rewards))
+    maker, _ = memory_maker(args, tmp_path, form="weights")
+    use_sizes(maker, [0] * 12)
+    first = maker.make_step(recorded_rollouts(rewards=rewards), 1)
+    assert first.metrics["meds/penalty_effect"] == 0
+    use_sizes(maker, [11, 900, 5, 2, 9, 3, 9, 3, 7, 0, 8, 7])
+    later = maker.make_step(recorded_rollouts(rewards=rewards), 2)
+    for name in ("advantages", "returns", "return"):
+        before, same, found = (by_sample(batches, name) for batches in (dapo, first.experiences, later.experiences))
+        assert torch.equal(same, before)
+        torch.testing.assert_close(found.view(3, 4).sum(1), before.view(3, 4).sum(1), atol=1e-5, rtol=1e-5)
+        assert torch.equal(found[4:8], before[4:8])  # equal sizes
+        ratios = (found / before)[[0, 2, 3, 9, 10]]
+        if not flags:
+            torch.testing.assert_close(ratios, torch.tensor([12 / 7, 6 / 7, 3 / 7, 2 * 0.25 / 2.05, 2 * 1.8 / 2.05]))
+        assert (ratios > 0).all()
+    assert 0.05 < later.metrics["meds/penalty_effect"] == pytest.approx(later.metrics["meds/penalty_amplitude"] ** 2)
+    assert later.metrics["meds/penalty_mean"] == 0  # rewards stay what they were
+
+
+@pytest.mark.parametrize("form", ["weights", "reward"])
+def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_without(tmp_path: Path, form: str) -> None:
+    args = arguments(**{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10})  # rewards of the extras differ
+    rewards, sizes = [*ONE_RIGHT, *ALL_WRONG, *ALL_WRONG], [0] * 4 + [0, 0, 0, 4] + [1] * 4
+    dapo = plain_maker(args).make_experience_batch(recorded_rollouts(rewards=rewards))
+    maker, _ = memory_maker(args, tmp_path, form=form, extras=2, alpha=0.0)
+    use_sizes(maker, sizes)
+    experiences = maker.make_step(recorded_rollouts(rewards=rewards), 1).experiences
+    found, before = by_sample(experiences, "advantages"), by_sample(dapo, "advantages")
+    assert torch.equal(found[:4], before[:4])
+    weights = [0.5, 0.5, 0.5, 2.5] if form == "weights" else [1.0] * 4
+    torch.testing.assert_close(found[4:], -0.25 * torch.tensor([*weights, 1, 1, 1, 1]))
+    torch.testing.assert_close(by_sample(experiences, "reward"), by_sample(dapo, "reward"))
+
+
+def test_shuffled_sizes_are_others_of_the_same_group(tmp_path: Path) -> None:
+    rewards, sizes = [*ONE_RIGHT, *TWO_RIGHT, *ALL_WRONG], [1, 50, 2, 3, 0, 5, 0, 6, 7, 8, 9, 10]
+    maker, _ = memory_maker(arguments(), tmp_path, alpha=1.0, beta=100.0, shuffled=True)
+    use_sizes(maker, sizes)
+    found = []
+    for step in (1, 2, 2):
+        result = maker.make_step(recorded_rollouts(rewards=rewards), step)
+        assert result.cluster_size.tolist() == [0 if right else size for right, size in zip(rewards, sizes)]
+        penalties = by_sample(result.experiences, "reward") - by_sample(result.experiences, "shaped_reward")
+        found.append(np.rint(np.expm1(penalties.double().numpy())).astype(int).tolist())
+    for each in found:
+        assert [sorted(each[start : start + 4]) for start in (0, 4, 8)] == [[0, 1, 2, 3], [0, 0, 5, 6], [7, 8, 9, 10]]
+    assert found[1] == found[2] != found[0]
+
+
 def test_pass_at_k_advantages_take_the_place_of_the_groups_mean_and_deviation(tmp_path: Path) -> None:
     maker, _ = memory_maker(arguments(), tmp_path, exploration=ExplorationSettings(pass_at_k=2), alpha=0.0)
     samples = recorded_rollouts(rewards=[*ONE_RIGHT, *TWO_RIGHT, *ALL_WRONG])

@@ -2,6 +2,7 @@
 
 import random
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.experience import Experience
@@ -14,7 +15,7 @@ def rows(count: int) -> list[Row]:
 
 
 def sample_of(started: Started) -> Experience:
-    return Experience(prompts=started.row[1])
+    return Experience(prompts=started.row[1], action_mask=torch.ones(1, 3))
 
 
 def filled(batch: OrderedBatch, verdicts: list[bool], rng: random.Random) -> tuple[list[int], list[Row], list[Row]]:
@@ -28,7 +29,8 @@ def filled(batch: OrderedBatch, verdicts: list[bool], rng: random.Random) -> tup
         if not running:
             break
         started = running.pop(rng.randrange(len(running)))
-        batch.judge(started, [sample_of(started)] if verdicts[int(started.row[1][0])] else [])
+        number = int(started.row[1][0])
+        batch.judge(started, [sample_of(started)], passes=verdicts[number], is_spare=number % 3 == 0)
     return [int(sample.prompts[0]) for sample in batch.samples], batch.rest(), left
 
 
@@ -42,12 +44,15 @@ def test_a_batch_is_the_first_prompts_that_pass_whatever_is_answered_first(
     rate = PassRate()
     for passed in earlier:
         rate.add(passed)
-    batch = OrderedBatch(wanted, rate if ahead else None)
+    batch = OrderedBatch(wanted, rate if ahead else None, spares=2)
     found, rest, undrawn = filled(batch, verdicts, random.Random(seed))
     passing = [number for number, passed in enumerate(verdicts) if passed]
     assert found == passing[:wanted]
     consumed = passing[wanted - 1] + 1 if len(passing) >= wanted else len(verdicts)
     assert batch.consumed == consumed
+    assert batch.generated_tokens == 3 * consumed
+    spare = [number for number in range(0, consumed, 3) if not verdicts[number]]
+    assert [int(sample.prompts[0]) for sample in batch.spare_samples] == spare[:2]
     assert [*rest, *undrawn] == rows(len(verdicts))[consumed:]
     if not ahead:
         assert not rest
@@ -82,7 +87,7 @@ def test_what_has_passed_out_of_turn_is_missing_no_more() -> None:
         batch.judge(late, [sample_of(late)])
     assert batch.to_start() == 0  # enough have passed; only the first one's verdict is open
     assert not batch.is_full
-    batch.judge(started[0], [])
+    batch.judge(started[0], [sample_of(started[0])], passes=False)
     assert batch.is_full
     assert batch.consumed == 5
     assert batch.rest() == [prompt.row for prompt in started[5:]]

@@ -18,7 +18,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.config.schema import RolloutSettings
+from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step import rollout
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
@@ -142,12 +142,24 @@ def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_
         assert len(rest) == 60 * SAMPLES
 
 
-def test_groups_without_a_right_answer_are_kept_where_that_is_wanted() -> None:
-    keep = RolloutSettings(keep_all_wrong=True)
-    generator = make_generator(InstantFleet(), arguments(4, 4, filtering=True), 12, rollout=keep)
-    samples, _, consumed, _ = generator.generate_samples()
-    assert consumed == 4
-    assert {prompt % 2 for prompt in prompts_of(samples)} == {0, 1}
+@pytest.mark.parametrize(("extras", "even_batch"), [(0, 2), (2, 2), (100, 2), (2, 4), (3, 4), (4, 8)])
+def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int, even_batch: int) -> None:
+    """In data order, whichever was answered first. Only odd prompts are answered right."""
+    found = []
+    for seed in (0, 1):
+        args = arguments(4, 4, filtering=True, even_batch=even_batch)
+        generator = make_generator(InstantFleet(seed), args, 40, penalty=PenaltySettings(extras=extras))
+        samples, _, consumed, _ = generator.generate_samples()
+        found.append(prompts_of(samples))
+    assert found[0] == found[1]
+    first, rest = found[0][: 4 * SAMPLES], found[0][4 * SAMPLES :]
+    assert {prompt % 2 for prompt in first} == {1}
+    assert {prompt % 2 for prompt in rest} <= {0}
+    assert len(rest) == min(extras, consumed - 4) * SAMPLES // even_batch * even_batch
+    assert bool(rest) == (extras > 0)
+    tokens = sum(sample.info["generated_tokens"].item() for sample in samples)
+    each = int(samples[0].action_mask.sum())
+    assert tokens == pytest.approx(consumed * SAMPLES * each)
 
 
 def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:

@@ -1,0 +1,59 @@
+"""Weights that survive normalization: wrong rollouts share their group's pressure by how often each error was made.
+
+Normalization divides by the deviation of a group, so a penalty subtracted from rewards nearly vanishes
+(docs/recipes/weights.md). Here the memory acts on the advantages. Arrays are of g groups of N responses each.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOWEST, HIGHEST = 0.25, 4.0  # limits of a weight, before the mean is made 1 again
+KAPPA = 0.25  # minus the mean advantage of a group without a right response
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+def cluster_weights(sizes: NDArray[np.integer], wrong: Bools, has_row: Bools) -> Floats:
+    """Return the weights v (g, N) float64: in proportion to n + 1, of mean 1 over the wrong responses of a group.
+
+    ``sizes`` (g, N): n, the stored rows in a response's cluster. A wrong response without a row (``has_row`` is false),
+    for example without an answer, counts like the largest cluster of its group. Weights are limited to `LOWEST` and
+    `HIGHEST`, and then scaled to mean 1. They are exactly 1 for right responses, and in groups whose wrong responses
+    all have the same n, such as a prompt's first visit.
+    """
+    largest = np.where(wrong & has_row, sizes, 0).max(axis=1, keepdims=True)
+    counts = np.where(wrong, np.where(has_row, sizes, largest) + 1.0, 0.0)
+    number = np.maximum(wrong.sum(axis=1, keepdims=True), 1)
+    mean = counts.sum(axis=1, keepdims=True) / number
+    limited = np.where(wrong, np.clip(counts / np.where(mean > 0, mean, 1.0), LOWEST, HIGHEST), 0.0)
+    total = limited.sum(axis=1, keepdims=True)
+    return np.where(wrong, limited * (number / np.where(total > 0, total, 1.0)), 1.0)
+
+
+def pressure(advantages: NDArray[np.floating], weights: Floats, wrong: Bools) -> Floats:
+    """Return the factors (g, N) float64 of the advantages (g, N): weights of the negative ones of wrong responses.
+
+    They are scaled so that the sum of a group's advantages stays what it was; it stays exactly 1 times each advantage
+    if all weights are equal. All factors are positive, so no advantage changes its sign; right responses, and wrong
+    ones with a positive advantage, have the factor 1.
+    """
+    pressed = wrong & (advantages < 0)
+    before = np.where(pressed, advantages, 0.0).astype(np.float64)
+    after = (before * weights).sum(axis=1, keepdims=True)
+    scale = before.sum(axis=1, keepdims=True) / np.where(after < 0, after, 1.0)
+    return np.where(pressed, weights * scale, 1.0)
+
+
+def shuffled(sizes: NDArray[np.integer], rows: Bools, seed: list[int]) -> NDArray[np.integer]:
+    """Return ``sizes`` (g, N) exchanged at random among the responses of each group that have ``rows`` (g, N).
+
+    A control: the same sizes without their information.
+    """
+    keys = np.where(rows, np.random.default_rng(seed).random(rows.shape), np.inf)
+    drawn, places = np.argsort(keys, axis=1), np.argsort(~rows, axis=1, kind="stable")  # rows first, in two orders
+    result = np.empty_like(sizes)
+    np.put_along_axis(result, places, np.take_along_axis(sizes, drawn, axis=1), axis=1)
+    return np.where(rows, result, sizes)

@@ -1,0 +1,260 @@
+"""A map of where a memory of errors should help, from a toy that takes seconds: it predicts the runs of studies/.
+
+    python -m studies.toy_map --out results/toy-map [--seeds 8]
+
+The policy is linear: a prompt's features x (d,) give it one logit for each of K + 1 ways to answer, of which one is
+right, and it learns as in DAPO from groups of responses. Ways are known, so clusters are perfect. It has no words, no
+length and no network: a mechanism, not evidence. Each cell of the map fixes three things:
+
+    kinds    how many kinds of errors compete, K
+    returns  how often each prompt is generated for; all cells generate equally many responses
+    right    the share of right responses before training
+
+map.csv has a line for each cell and method: the mean paired difference to DAPO after training and its standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from meds_openrlhf.files import write_atomically
+from meds_openrlhf.results.figures import write_figure
+from meds_openrlhf.shaping.exploration import pass_at_k_advantages
+from meds_openrlhf.shaping.penalty import cluster_penalty
+from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure, shuffled
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+FEATURES = 16  # d
+DRAWN = 9600  # prompts in all, with repetitions
+GROUPS, RESPONSES = 32, 8  # of a step
+EXTRAS = 16  # groups without a right response, at most
+LOOK_AHEAD = 8 * GROUPS  # prompts of a step, at most
+HELD_OUT = 400  # prompts
+RATE = 0.35  # of learning
+SPREAD = 1.0  # deviation of the first policy's logits between prompts
+ATTEMPTS = 32  # k of pass@k
+
+KINDS = (2, 4, 8, 16, 32)
+RETURNS = (3, 10, 30, 100)
+RIGHT = (0.02, 0.06, 0.2)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place on the map; see the module's docstring."""
+
+    kinds: int
+    returns: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """The groups of a step: sizes (g, N) of the clusters before it, and verdicts; extras come last."""
+
+    sizes: Ints
+    wrong: Bools
+    number: int
+
+
+def normalized(rewards: Floats) -> Floats:
+    """Advantages (g, N) relative to the group; 0 in groups of equal rewards."""
+    deviation = rewards.std(axis=1, ddof=1, keepdims=True)
+    return np.where(np.ptp(rewards, axis=1, keepdims=True) > 0, rewards - rewards.mean(axis=1, keepdims=True), 0.0) / (
+        deviation + 1e-9
+    )
+
+
+def dapo(step: Step) -> Floats:
+    """Advantages of DAPO; groups without a right response have none."""
+    return normalized((~step.wrong).astype(float))
+
+
+def meds(step: Step) -> Floats:
+    """Those of the paper's penalty; a wrong response never gains from it."""
+    taken = np.where(step.wrong, cluster_penalty(step.sizes, alpha=0.1, beta=0.2), 0.0)
+    limited = np.minimum(normalized(~step.wrong - taken), np.maximum(dapo(step), 0.0))
+    return np.where(step.wrong, limited, normalized(~step.wrong - taken))
+
+
+def weights(step: Step) -> Floats:
+    """Those of `shaping.weights`."""
+    factors = cluster_weights(step.sizes, step.wrong, step.wrong)
+    return dapo(step) * pressure(dapo(step), factors, step.wrong)
+
+
+def weights_shuffled(step: Step) -> Floats:
+    """The same weights without their information."""
+    return weights(Step(shuffled(step.sizes, step.wrong, [step.number]), step.wrong, step.number))
+
+
+def extras(step: Step) -> Floats:
+    """Groups without a right response have -KAPPA, whatever the memory says."""
+    return np.where(step.wrong.all(axis=1, keepdims=True), -KAPPA, dapo(step))
+
+
+def weights_extras(step: Step) -> Floats:
+    """Both, with weights in the groups without a right response too."""
+    without = -KAPPA * cluster_weights(step.sizes, step.wrong, step.wrong)
+    return np.where(step.wrong.all(axis=1, keepdims=True), without, weights(step))
+
+
+def pass_at_k(step: Step) -> Floats:
+    """Those of pass@k training."""
+    return pass_at_k_advantages((~step.wrong).astype(float), 4)
+
+
+METHODS: dict[str, Callable[[Step], Floats]] = {
+    method.__name__.replace("_", "-"): method
+    for method in (dapo, meds, weights, weights_shuffled, extras, weights_extras, pass_at_k)
+}
+WITH_EXTRAS = {"extras", "weights-extras"}
+
+
+class World:
+    """Prompts, their right way, and the first policy, all from a seed and the same for all methods."""
+
+    def __init__(self, cell: Cell, seed: int) -> None:
+        rng = np.random.default_rng([seed, cell.kinds])
+        ways, prompts = cell.kinds + 1, round(DRAWN / cell.returns)
+        truth = rng.normal(size=(FEATURES, ways))
+        self.x, self.held_out = (rng.normal(size=(count, FEATURES)) / FEATURES**0.5 for count in (prompts, HELD_OUT))
+        self.right, self.held_out_right = ((x @ truth).argmax(axis=1) for x in (self.x, self.held_out))
+        habits = SPREAD * rng.normal(size=(FEATURES, ways))
+        low, high = -20.0, 20.0  # how far the first policy is from the truth, by bisection
+        for _ in range(40):
+            middle = (low + high) / 2
+            share = right_share(self.held_out, self.held_out_right, habits + middle * truth).mean()
+            low, high = (low, middle) if share > cell.right else (middle, high)
+        self.first = habits + middle * truth
+
+
+def softmax(logits: Floats) -> Floats:
+    """Probabilities (n, ways)."""
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return raised / raised.sum(axis=1, keepdims=True)
+
+
+def right_share(x: Floats, right: Ints, policy: Floats) -> Floats:
+    """The probability (n,) of a right response to each prompt."""
+    return softmax(x @ policy)[np.arange(len(x)), right]
+
+
+def orders(prompts: int, rng: np.random.Generator) -> Iterator[int]:
+    """The prompts of `DRAWN` draws, epoch by epoch."""
+    epochs = itertools.chain.from_iterable(rng.permutation(prompts) for _ in itertools.count())
+    return itertools.islice(epochs, DRAWN)
+
+
+def train(world: World, method: str, seed: int) -> dict[str, float]:
+    """Train on all draws; returns pass@1 and pass@k on training and held-out prompts."""
+    rng = np.random.default_rng([seed, 1])
+    policy, stored = world.first.copy(), np.zeros((len(world.x), world.first.shape[1]), np.int64)
+    ahead, rest = list[int](), orders(len(world.x), rng)
+    for number in itertools.count():
+        ahead += itertools.islice(rest, LOOK_AHEAD - len(ahead))
+        if not ahead:
+            break
+        drawn = np.array(ahead)
+        probabilities = softmax(world.x[drawn] @ policy)
+        uniform = rng.random((len(drawn), RESPONSES, 1))
+        given = (uniform > probabilities.cumsum(axis=1)[:, None, :-1]).sum(axis=2)  # (n, N) ways
+        wrong = given != world.right[drawn][:, None]
+        mixed, all_wrong = wrong.any(axis=1) & ~wrong.all(axis=1), wrong.all(axis=1)
+        full = np.flatnonzero(mixed.cumsum() == GROUPS)
+        used = full[0] + 1 if len(full) else len(drawn)
+        del ahead[:used]
+        chosen = np.flatnonzero(mixed[:used])
+        if method in WITH_EXTRAS:
+            chosen = np.r_[chosen, np.flatnonzero(all_wrong[:used])[:EXTRAS]]
+        if not len(chosen):
+            continue
+        x, ways, amiss = world.x[drawn[chosen]], given[chosen], wrong[chosen]
+        step = Step(stored[drawn[chosen]][np.arange(len(chosen))[:, None], ways], amiss, number)
+        advantages = METHODS[method](step)
+        toward = np.zeros((len(chosen), policy.shape[1]))
+        np.add.at(toward, (np.arange(len(chosen))[:, None], ways), advantages)
+        toward -= advantages.sum(axis=1, keepdims=True) * probabilities[chosen]
+        responses = max(int(mixed[:used].sum()), 1) * RESPONSES
+        policy += RATE * FEATURES / responses * x.T @ toward
+        np.add.at(stored, (np.repeat(drawn[chosen], amiss.sum(axis=1)), ways[amiss]), 1)
+    found = {}
+    for name, x, right in (("train", world.x, world.right), ("eval", world.held_out, world.held_out_right)):
+        share = right_share(x, right, policy)
+        found |= {f"pass@1/{name}": share.mean(), f"pass@{ATTEMPTS}/{name}": (1 - (1 - share) ** ATTEMPTS).mean()}
+    return found
+
+
+def lines_of(cell: Cell, seeds: int) -> list[dict[str, float | str]]:
+    """The map's lines of a cell, in points: DAPO's own scores, and the differences of each other method to it."""
+    worlds = [World(cell, seed) for seed in range(seeds)]
+    scores = {
+        method: pd.DataFrame([train(world, method, seed) for seed, world in enumerate(worlds)]) * 100
+        for method in METHODS
+    }
+    lines = []
+    for method, table in scores.items():
+        gaps = table if method == "dapo" else table - scores["dapo"]
+        errors = {f"{name} s.e.": value for name, value in (gaps.std() / seeds**0.5).items()}
+        lines.append({**vars(cell), "method": method, **gaps.mean(), **errors})
+    return lines
+
+
+def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
+    """A row of panels for each method, a panel for each share of right responses: kinds across, returns up."""
+    methods = [method for method in METHODS if method != "dapo"]
+    rights = sorted(table.right.unique())
+    figure = Figure(figsize=(2.6 * len(rights) + 1.4, 1.75 * len(methods)), layout="constrained")
+    grid = figure.subplots(len(methods), len(rights), sharex=True, sharey=True, squeeze=False)
+    limit = 6.0  # points; stronger colors would hide the small ones
+    for (row, method), (column, right) in itertools.product(enumerate(methods), enumerate(rights)):
+        part = table[(table.method == method) & (table.right == right)]
+        values = part.pivot(index="returns", columns="kinds", values=metric)
+        axes = grid[row, column]
+        image = axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
+        for (y, x), value in np.ndenumerate(values.to_numpy()):
+            axes.text(x, y, f"{value:+.1f}", ha="center", va="center", fontsize=7)
+        axes.set_xticks(range(len(values.columns)), [str(kinds) for kinds in values.columns])
+        axes.set_yticks(range(len(values.index)), [f"{returns:g}" for returns in values.index])
+        if row == 0:
+            axes.set_title(f"{right:.0%} right at first", fontsize=9)
+        if column == 0:
+            axes.set_ylabel(f"{method}\nreturns", fontsize=8)
+        if row == len(methods) - 1:
+            axes.set_xlabel("kinds of errors", fontsize=8)
+    figure.colorbar(image, ax=grid, shrink=0.4, label=f"{metric} against DAPO, points")
+    return figure
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Map where a memory of errors should help, from a toy.")
+    parser.add_argument("--out", type=Path, required=True, help="folder for map.csv and the figures")
+    parser.add_argument("--seeds", type=int, default=8)
+    given = parser.parse_args()
+    lines = []
+    for kinds, returns, right in itertools.product(KINDS, RETURNS, RIGHT):
+        lines += lines_of(Cell(kinds, returns, right), given.seeds)
+        print(f"{kinds} kinds, {returns} returns, {right:.0%} right", flush=True)
+    table, text = pd.DataFrame(lines), StringIO()
+    table.to_csv(text, index=False, float_format="%.3f", lineterminator="\n")
+    write_atomically(given.out / "map.csv", text.getvalue())
+    for name in ("eval", "train"):
+        write_figure(drawn_map(table, f"pass@{ATTEMPTS}/{name}"), given.out / f"map-{name}.png")
+
+
+if __name__ == "__main__":
+    main()
