@@ -11,6 +11,7 @@ STAMP := $(VENV)/.installed
 export FLASH_ATTN_CUDA_ARCHS ?= 90
 FLASH_ATTN := build/wheels/flash-attn-for-$(subst ;,-,$(FLASH_ATTN_CUDA_ARCHS))
 PYTEST_ARGS ?=
+unexport PYTHONDONTWRITEBYTECODE
 MYPY_ARGS ?=
 # Tests that share something expensive (a Ray cluster, a fixture of their file) run in one process: tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
@@ -18,12 +19,14 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorde
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
-# What is pinned is installed without dependencies, by uv, in a quarter of pip's time; where uv cannot, pip does it.
+# What is pinned is installed without dependencies, by uv, in a quarter of pip's time; where uv cannot, pip does it. Like
+# pip, it compiles to bytecode: images often set PYTHONDONTWRITEBYTECODE, and then each of a run's processes would compile
+# vLLM and DeepSpeed again, for five seconds each.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV := $(shell sed -n 's/^\(uv==[0-9.]*\).*/\1/p' requirements/cpu.lock)
 define install
 @test -x $(BIN)/uv || $(PIP) $(UV) || true
-@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps $(1) || \
+@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps $(1) || \
 { echo "make: uv could not install this, so pip does, which takes longer" >&2; $(PIP) --no-deps $(1); }
 endef
 

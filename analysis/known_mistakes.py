@@ -30,7 +30,8 @@ from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
-ANY_PRESET = "any"  # for the variant without clustering
+ANY_PRESET = "any"  # for the two variants without clustering, which any clustering must exceed:
+ALONE = "alone"  # every response is a cluster of its own; and `SINGLE`, all of a prompt are one
 
 Numbers = dict[str, Any]  # by name, as they are written
 
@@ -79,8 +80,9 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
     truth = np.array([-1 if case.kind is None else kinds.index(case.kind) for case in explanations], dtype=np.int64)
     explained, prompts = truth >= 0, prompt_codes(wrong)
     scores = []
-    for variant, preset in [(v, p) for v in FEATURES for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]:
-        labels = labels_of_feature(wrong, FEATURES[variant], preset)
+    variants = [(v, p) for v in FEATURES for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]
+    for variant, preset in [*variants, (ALONE, ANY_PRESET)]:
+        labels = np.arange(len(wrong)) if variant == ALONE else labels_of_feature(wrong, FEATURES[variant], preset)
         counted = separate_noise(labels) if noise == "alone" else labels
         table = agreement_by_prompt(counted[explained], truth[explained], prompts[explained])
         if not len(table):
@@ -103,11 +105,12 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
 
 def table_of(scores: Sequence[Numbers]) -> pd.DataFrame:
     """The scores: means over prompts, and the weighted means in brackets."""
-    header = ["variant", "preset", "clusters", "noise", "pairwise", "adjusted Rand", "homogeneity", "completeness"]
+    measures = ("adjusted_rand", "pairwise", "homogeneity", "completeness")
+    header = ["variant", "preset", "clusters", "noise", *(name.replace("_r", " R") for name in measures)]
     rows = [
         [
             *(entry["variant"], entry["preset"], entry["clusters"], f"{entry['noise_share']:.1%}"),
-            *(f"{entry['per_prompt'][name]:.3f} ({entry['over_all'][name]:.3f})" for name in MEASURES),
+            *(f"{entry['per_prompt'][name]:.3f} ({entry['over_all'][name]:.3f})" for name in measures),
         ]
         for entry in scores
     ]

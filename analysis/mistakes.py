@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from meds_openrlhf.arithmetic.problems import MISTAKES, Working, make_problem, work
+from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake, Working, make_problem, work
 from meds_openrlhf.config.errors import ConfigError
 
 _EXPRESSION = re.compile(r"[\d(][\d+\-*()]*[\d)]")
@@ -42,19 +42,22 @@ class Explanation:
         return self.kinds[0] if len(self.kinds) == 1 else None
 
 
-def explain(expression: str, answer: str | None, response: str | None) -> Explanation:
+def explain(
+    expression: str, answer: str | None, response: str | None, mistakes: tuple[Mistake, ...] = MISTAKES
+) -> Explanation:
     """Explain a wrong ``answer`` to ``expression``; ``response`` is the whole text, None if it was not kept.
 
-    The steps decide if they match a single kind; otherwise, every mistake that leads to the answer is possible.
+    The steps decide if they match a single kind of the ``mistakes``; otherwise, every mistake that leads to the answer
+    is possible.
     """
-    kinds = kinds_of(expression)
+    kinds = kinds_of(expression, mistakes)
     value = int(answer) if answer is not None and _INTEGER.fullmatch(answer) else None
     if response is not None:
         steps = written_steps(response)
         for working, kind in kinds.items():
             if (working.steps, working.answer) == (steps, value):
                 return Explanation((kind,), "steps")
-        first = _kinds_with_first_wrong_step(expression, steps)
+        first = _kinds_with_first_wrong_step(expression, steps, kinds)
         if len(first) == 1:
             return Explanation(first, "first wrong step")
     leading = tuple(kind for working, kind in kinds.items() if working.answer == value)
@@ -66,22 +69,22 @@ def written_steps(response: str) -> Steps:
     return tuple((left, int(result)) for left, result in _STEP.findall(response))
 
 
-def _kinds_with_first_wrong_step(expression: str, steps: Steps) -> tuple[str, ...]:
+def _kinds_with_first_wrong_step(expression: str, steps: Steps, kinds: dict[Working, str]) -> tuple[str, ...]:
     """Kinds whose working matches ``steps`` up to and including the first wrong step; none if all steps are right."""
     right = work(expression).steps
     place = next((place for place, step in enumerate(steps) if step not in right[place : place + 1]), None)
     if place is None:
         return ()
     begun = steps[: place + 1]
-    return tuple(kind for working, kind in kinds_of(expression).items() if working.steps[: place + 1] == begun)
+    return tuple(kind for working, kind in kinds.items() if working.steps[: place + 1] == begun)
 
 
 @cache
-def kinds_of(expression: str) -> dict[Working, str]:
+def kinds_of(expression: str, mistakes: tuple[Mistake, ...] = MISTAKES) -> dict[Working, str]:
     """The working of each mistake that changes the answer, and its name; mistakes with equal workings share a name."""
     right = make_problem(expression).answer
     names: dict[Working, list[str]] = {}
-    for mistake in MISTAKES:
+    for mistake in mistakes:
         working = work(expression, mistake)
         if working.answer != right:
             names.setdefault(working, []).append(mistake.name)

@@ -2,8 +2,8 @@
 
     meds.features.function: studies/known_mistake.py, with meds.memory.preset: equal
 
-Two wrong responses to a problem have equal vectors if the same mistakes may explain them (`analysis.mistakes`), or, if
-none does, if their answers are equal. A response without an answer has no vector.
+Two wrong responses to a problem have equal vectors if the same mistake explains them (`analysis.mistakes`), or, if none
+or several may, if their answers are equal. A response without an answer has no vector.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # in processes that Ray starts elsewhere
 
-from analysis.mistakes import explain, expression_of
-from meds_openrlhf.arithmetic.problems import MISTAKES
+from analysis.mistakes import explain, expression_of, kinds_of
 from meds_openrlhf.rewards.boxed import last_boxed
-
-NAMES = [mistake.name for mistake in MISTAKES]
+from studies.laboratory_tasks import TOGETHER
 
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:
-    """Vectors (P, 7): a 1 for each mistake that may explain the response; else a 1 at the sixth, and its answer."""
-    rows = np.zeros((len(prompts), len(NAMES) + 2), np.float32)
-    for row, prompt, response in zip(rows, prompts, responses):
-        answer = last_boxed(response)
-        if answer is None:
-            row[:] = np.nan
-            continue
-        kinds = explain(expression_of(prompt), answer, response).kinds
-        for name in {name for kind in kinds for name in kind.split(" / ")}:
-            row[NAMES.index(name)] = 1
-        if not kinds:
-            row[-2:] = 1, float(sum(place * ord(letter) for place, letter in enumerate(answer[:12], 1)))
-    return rows
+    """Vectors (P, 2): the number of the mistake, from 1, and 0; or 0, and a number of the answer."""
+    return np.array([_vector(prompt, response) for prompt, response in zip(prompts, responses)], np.float32)
+
+
+def _vector(prompt: str, response: str) -> tuple[float, float]:
+    answer = last_boxed(response)
+    if answer is None:
+        return np.nan, np.nan
+    expression = expression_of(prompt)
+    kind = explain(expression, answer, response, TOGETHER).kind
+    if kind is None:
+        return 0, sum(place * ord(letter) for place, letter in enumerate(answer[:12], 1))
+    return 1 + [*kinds_of(expression, TOGETHER).values()].index(kind), 0

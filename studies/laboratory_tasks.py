@@ -8,13 +8,14 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
   shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
 - chain_sum: a task of reasoning-gym, answered at once, without a calculation. The policy is trained on right answers,
   for so short a time that it is often wrong: its mistakes are its own.
-- forks: arithmetic with few problems, which come up again and again, in which several mistakes are nearly equally
-  frequent and right solutions rare; and a deeper policy.
+- forks: arithmetic with few problems, which come up again and again, in which many mistakes are equally frequent and
+  right solutions rare; and a deeper policy.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -51,17 +52,41 @@ ID_FORM = "arithmetic-{:05d}"
 # Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
 MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
 
-# The same of forks, whose problems have three mistakes or more with different answers.
-FORKED_RIGHT_SHARES = dict(zip(RIGHT_SHARES, (0.1, 0.1, 0.08, 0.08, 0.06, 0.06, 0.04, 0.04, 0.02, 0.02)))
-FORKED_MISTAKE_SHARES = (0.30, 0.25, 0.20, 0.15, 0.10)
-FEWEST_MISTAKES = 3
+# The same of forks, whose problems have many mistakes with different answers, all equally likely: those of arithmetic,
+# one too few, and those that can be made together.
+FORKED_RIGHT_SHARES = {
+    "(a+b)*c-d": 0.02,
+    "a*(b+c)-d": 0.02,
+    "(a-b)*(c+d)": 0.015,
+    "(A-b)*c+d": 0.015,
+    "a*b-c*d": 0.01,
+    "a*(b-c)+d": 0.01,
+    "(A-b)*c": 0.005,
+    "A-b*c": 0.005,
+    "A+b*c": 0.0025,
+    "a*b+c*d": 0.0025,
+}
+TOGETHER = tuple(
+    problems.Mistake(
+        name=" + ".join(mistake.name for mistake in made),
+        keeps_brackets=all(mistake.keeps_brackets for mistake in made),
+        keeps_precedence=all(mistake.keeps_precedence for mistake in made),
+        carries=all(mistake.carries for mistake in made),
+        subtraction_sign=min(mistake.subtraction_sign for mistake in made),
+        overshoot=sum(mistake.overshoot for mistake in made),
+    )
+    for count in range(1, 5)
+    for made in itertools.combinations((*problems.MISTAKES, problems.Mistake(name="one too few", overshoot=-1)), count)
+    if not {"off by one", "one too few"} <= {mistake.name for mistake in made}
+)
+FEWEST_MISTAKES, MOST_MISTAKES = 8, 12
 
 
 def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
     """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
     each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
     drawn = {shape: problems.draw_problems(each, seed, family_of(shape)) for shape in RIGHT_SHARES}
-    return _written(drawn, TRAINED, RIGHT_SHARES, MISTAKE_SHARES, seed, recipe, out)
+    return _written(drawn, TRAINED, RIGHT_SHARES, problems.MISTAKES, MISTAKE_SHARES, seed, recipe, out)
 
 
 def forks(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
@@ -69,14 +94,16 @@ def forks(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[
     drawn = {}
     for shape in FORKED_RIGHT_SHARES:
         every = problems.draw_problems(family_of(shape).count, seed, family_of(shape))
-        drawn[shape] = [each for each in every if len(problems.telling_mistakes(each)) >= FEWEST_MISTAKES]
-    return _written(drawn, FEW, FORKED_RIGHT_SHARES, FORKED_MISTAKE_SHARES, seed, recipe, out)
+        drawn[shape] = [each for each in every if len(problems.telling_mistakes(each, TOGETHER)) >= FEWEST_MISTAKES]
+    equal = [1.0] * MOST_MISTAKES
+    return _written(drawn, FEW, FORKED_RIGHT_SHARES, TOGETHER, equal, seed, recipe, out)
 
 
 def _written(
     drawn: Mapping[str, Sequence[problems.Problem]],
     count: int,
     right_shares: Mapping[str, float],
+    mistakes: Sequence[problems.Mistake],
     mistake_shares: Sequence[float],
     seed: int,
     recipe: PolicyRecipe,
@@ -92,7 +119,7 @@ def _written(
     texts = []
     for _ in range(recipe.examples):
         problem, shape = generator.choice(others)
-        texts.append(solved(generator, problem, right_shares[shape], mistake_shares))
+        texts.append(solved(generator, problem, right_shares[shape], mistakes, mistake_shares))
     return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
 
 
@@ -102,13 +129,17 @@ def family_of(shape: str) -> problems.Family:
 
 
 def solved(
-    generator: random.Random, problem: problems.Problem, right_share: float, mistake_shares: Sequence[float]
+    generator: random.Random,
+    problem: problems.Problem,
+    right_share: float,
+    mistakes: Sequence[problems.Mistake],
+    mistake_shares: Sequence[float],
 ) -> Text:
     """A prompt and a solution of it, right or with a mistake."""
     mistake = problems.NO_MISTAKE
     if generator.random() >= right_share:
-        mistakes = problems.telling_mistakes(problem)
-        mistake = generator.choices(mistakes, mistake_shares[: len(mistakes)])[0]
+        telling = problems.telling_mistakes(problem, mistakes)[: len(mistake_shares)]
+        mistake = generator.choices(telling, mistake_shares[: len(telling)])[0]
     return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
 
 

@@ -90,7 +90,7 @@ def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | Non
 def _right(run: Run, step: int) -> dict[str, list[int]]:
     """The number of right samples of every problem, in the order of the problems' names, by benchmark."""
     found = {}
-    for path in sorted((run.evaluations / run.label(step)).glob("*.jsonl")):
+    for path in sorted(run.samples(step).glob("*.jsonl")):
         right = Counter[str]()
         for sample in iterate_samples(path):
             right[sample.problem] += sample.right and sample.index < run.study.evaluation.n

@@ -40,7 +40,7 @@ class Maker:
     def __init__(self, study: Study) -> None:
         self._study, self._commit = study, commit_of(Path(__file__).parent)
         self._shared = defaultdict[tuple[str, int], threading.Lock](threading.Lock)  # of a task and seed
-        self._prepared = set[tuple[str, int]]()
+        self._prepared, self._evaluated = set[tuple[str, int]](), set[tuple[str, int]]()
         self._guard = threading.Lock()  # of what follows, and of runs.csv
         self._processes = set[subprocess.Popen]()
         self._stopping = False
@@ -70,7 +70,10 @@ class Maker:
             if not (run.paths.model / "tokenizer_config.json").is_file():  # the last file of a trained policy
                 self._execute(run, "training", run.training())
             with self._shared[run.task, run.seed]:
-                self._execute(run, "evaluating", run.evaluation())
+                if (run.task, run.seed) not in self._evaluated:
+                    self._execute(run, "evaluating the policy before training", run.evaluation_before())
+                self._evaluated.add((run.task, run.seed))
+            self._execute(run, "evaluating", run.evaluation())
             result = collect(run, self._commit, hours=round((time.monotonic() - began) / 3600, 4) if fresh else None)
         except (subprocess.SubprocessError, OSError, ConfigError) as error:
             print(f"{run.name}: {error}; all output is in {run.log}", flush=True)

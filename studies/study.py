@@ -1,7 +1,8 @@
 """A study's file, studies/NAME.yaml, as typed values, and the runs that it asks for. docs/studies.md describes it.
 
 runs/STUDY/TASK-METHOD-SEED/         a run's folder; beside it .log, what its commands printed
-runs/STUDY/evaluations/TASK-SEED/    samples of `meds eval`, labelled METHOD@STEP and start
+runs/STUDY/evaluations/RUN/          samples of `meds eval` of its checkpoints, labelled METHOD@STEP; in the folder
+                                     TASK-start-SEED those of the policy before training, which all methods share
 results/STUDY/                       what is left of the runs, and the report
 """
 
@@ -178,7 +179,8 @@ class Run:
         folder = Path("runs") / study.name
         self.paths = RunPaths(folder / self.name)
         self.log = folder / f"{self.name}.log"
-        self.evaluations = folder / "evaluations" / f"{task}-{seed}"
+        self.evaluations = folder / "evaluations" / self.name
+        self.first_evaluation = folder / "evaluations" / f"{task}-start-{seed}"
         self.result = Path("results") / study.name / "runs" / f"{self.name}.json"
 
     def config(self) -> RunConfig:
@@ -217,18 +219,23 @@ class Run:
                 _require(agrees, f"{name}.{key}", value, f"contradicts {merged[key]} elsewhere. Set it in one place.")
         return merged
 
-    def evaluation(self) -> list[str]:
-        """`meds eval` of the checkpoints, and of the policy before training, whose samples all methods share."""
-        config, given = self.config(), self.study.evaluation
-        start = f"{self.label(0)}={config.openrlhf['actor.model_name_or_path']}"
-        models = [f"{self.label(step)}={self.paths.root}@{step}" for step in self.study.evaluated_steps]
-        benchmarks = [self._seeded(benchmark) for benchmark in self.study.tasks[self.task].benchmarks]
-        words = ["meds", "eval", start, *models, "--benchmarks", *benchmarks, "--out", str(self.evaluations)]
-        return [*words, f"--n={given.n}", *(["--allow-cpu"] if config.meds.allow_cpu else [])]
+    def evaluation_before(self) -> list[str]:
+        """`meds eval` of the policy before training, whose samples all methods share."""
+        return self._evaluation([f"start={self.config().openrlhf['actor.model_name_or_path']}"], self.first_evaluation)
 
-    def label(self, step: int) -> str:
-        """The label of a checkpoint's samples, or of those of the policy before training, step 0."""
-        return f"{self.method}@{step}" if step else "start"
+    def evaluation(self) -> list[str]:
+        """`meds eval` of the checkpoints."""
+        models = [f"{self.method}@{step}={self.paths.root}@{step}" for step in self.study.evaluated_steps]
+        return self._evaluation(models, self.evaluations)
+
+    def _evaluation(self, models: list[str], out: Path) -> list[str]:
+        benchmarks = [self._seeded(benchmark) for benchmark in self.study.tasks[self.task].benchmarks]
+        words = ["meds", "eval", *models, "--benchmarks", *benchmarks, "--out", str(out)]
+        return [*words, f"--n={self.study.evaluation.n}", *(["--allow-cpu"] if self.config().meds.allow_cpu else [])]
+
+    def samples(self, step: int) -> Path:
+        """The folder with the samples of a checkpoint, or of the policy before training, step 0."""
+        return self.evaluations / f"{self.method}@{step}" if step else self.first_evaluation / "start"
 
     def _seeded(self, text: str) -> str:
         return text.replace("{seed}", str(self.seed))

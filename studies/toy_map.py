@@ -35,7 +35,7 @@ from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure, shuf
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer]
 
 FEATURES = 16  # d
 DRAWN = 9600  # prompts in all, with repetitions
@@ -72,10 +72,9 @@ class Step:
 
 def normalized(rewards: Floats) -> Floats:
     """Advantages (g, N) relative to the group; 0 in groups of equal rewards."""
+    centered = rewards - rewards.mean(axis=1, keepdims=True)
     deviation = rewards.std(axis=1, ddof=1, keepdims=True)
-    return np.where(np.ptp(rewards, axis=1, keepdims=True) > 0, rewards - rewards.mean(axis=1, keepdims=True), 0.0) / (
-        deviation + 1e-9
-    )
+    return np.where(deviation > 1e-9, centered / (deviation + 1e-9), 0.0)
 
 
 def dapo(step: Step) -> Floats:
@@ -144,13 +143,13 @@ class World:
 
 def softmax(logits: Floats) -> Floats:
     """Probabilities (n, ways)."""
-    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return raised / raised.sum(axis=1, keepdims=True)
+    raised: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
 def right_share(x: Floats, right: Ints, policy: Floats) -> Floats:
     """The probability (n,) of a right response to each prompt."""
-    return softmax(x @ policy)[np.arange(len(x)), right]
+    return np.asarray(softmax(x @ policy)[np.arange(len(x)), right])
 
 
 def orders(prompts: int, rng: np.random.Generator) -> Iterator[int]:
@@ -191,7 +190,7 @@ def train(world: World, method: str, seed: int) -> dict[str, float]:
         responses = max(int(mixed[:used].sum()), 1) * RESPONSES
         policy += RATE * FEATURES / responses * x.T @ toward
         np.add.at(stored, (np.repeat(drawn[chosen], amiss.sum(axis=1)), ways[amiss]), 1)
-    found = {}
+    found = dict[str, float]()
     for name, x, right in (("train", world.x, world.right), ("eval", world.held_out, world.held_out_right)):
         share = right_share(x, right, policy)
         found |= {f"pass@1/{name}": share.mean(), f"pass@{ATTEMPTS}/{name}": (1 - (1 - share) ** ATTEMPTS).mean()}

@@ -11,6 +11,7 @@ import ast
 import contextlib
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONGEST_SOLUTION = 64
@@ -107,11 +108,11 @@ def work(expression: str, mistake: Mistake = NO_MISTAKE) -> Working:
     return Working(tuple(steps), value)
 
 
-def telling_mistakes(problem: Problem) -> tuple[Mistake, ...]:
+def telling_mistakes(problem: Problem, mistakes: Sequence[Mistake] = MISTAKES) -> tuple[Mistake, ...]:
     """The mistakes that change the problem's answer, most likely first, each to a different answer."""
     answers = [problem.answer]
     telling = []
-    for mistake in MISTAKES:
+    for mistake in mistakes:
         working = work(problem.expression, mistake)
         two_operators_in_a_row = any(re.search(r"[-+*]-", left) for left, _ in working.steps)
         if working.answer not in answers and not two_operators_in_a_row:

@@ -13,6 +13,7 @@ from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
 from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
+from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure
 
 
 def shape(
@@ -28,6 +29,22 @@ def shape(
     if settings.scope == "batch":
         return raw + rarity_bonus(sizes, **limits)
     return shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
+
+
+def weigh(
+    advantages: NDArray[np.floating],
+    sizes: NDArray[np.integer],
+    wrong: NDArray[np.bool_],
+    has_row: NDArray[np.bool_],
+    settings: PenaltySettings,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return what to multiply the advantages (g, N) with, and what to add to them then, both (g, N).
+
+    All arguments are (g, N), and ``advantages`` are 0 in the groups without a right response that are extras.
+    """
+    weights = cluster_weights(sizes, wrong, has_row) if settings.form == "weights" else np.ones(wrong.shape)
+    is_extra = wrong.all(axis=1, keepdims=True) if settings.extras else np.zeros((len(wrong), 1), bool)
+    return pressure(advantages, weights, wrong), np.where(is_extra, -KAPPA * weights, 0.0)
 
 
 def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], method: Method) -> NDArray[np.int32]:

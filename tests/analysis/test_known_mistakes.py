@@ -99,13 +99,14 @@ def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
 
 def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_path: Path) -> None:
     perfect = scores(write_arithmetic_run(tmp_path / "told"))
-    assert len(perfect) == 4 * 3 + 1
+    assert len(perfect) == 4 * 3 + 2
     for combination, found in perfect.items():
-        if combination != ("single", "any"):
+        if combination[1] != "any":
             assert found == pytest.approx(dict.fromkeys(found, 1.0), abs=1e-12)
     # Three mistakes, eight rows each: of 276 pairs 84 are of one mistake.
     assert perfect["single", "any"]["pairwise"] == pytest.approx(84 / 276)
-    assert perfect["single", "any"]["adjusted_rand"] == 0.0
+    assert perfect["alone", "any"]["pairwise"] == pytest.approx(192 / 276)
+    assert perfect["single", "any"]["adjusted_rand"] == perfect["alone", "any"]["adjusted_rand"] == 0.0
     shuffled = scores(write_arithmetic_run(tmp_path / "shuffled", shuffled=True))
     assert shuffled["last-half", "robust"]["adjusted_rand"] < 0.3
     assert shuffled["last-half", "robust"]["pairwise"] < 0.7

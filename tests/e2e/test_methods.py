@@ -56,10 +56,12 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
     assert all(step["mine"] == pytest.approx(step["rollout/reward_mean"]) for step in run.steps)
 
 
-def test_dapo_colocated_that_keeps_groups_without_a_right_answer(train: Callable[..., Run], assets: Path) -> None:
-    """For the penalty of a memory of final answers, which makes their rewards differ. With evaluations."""
-    flags = ("--algo.dynamic_filtering_enable=true", "--meds.rollout.keep_all_wrong=true", "--train.num_episodes=4")
-    answers = ("--meds.memory.preset=answers", "--meds.penalty.alpha=0.1")
+def test_weights_colocated_and_groups_without_a_right_answer_beside_the_others(
+    train: Callable[..., Run], assets: Path
+) -> None:
+    """By a memory of final answers. With evaluations."""
+    flags = ("--algo.dynamic_filtering_enable=true", "--meds.penalty.extras=2", "--train.num_episodes=8")
+    answers = ("--meds.memory.preset=answers", "--meds.penalty.form=weights", "--meds.penalty.alpha=0.1")
     # On the problems that it trains on: of the others this small policy may well solve none in 32 samples.
     evaluation = (f"--eval.dataset={assets}/train.jsonl", "--eval.steps=12", "--eval.n_samples_per_prompt=4")
     saving = ("--ckpt.save_steps=12", "--ckpt.save_hf=true")
@@ -71,11 +73,16 @@ def test_dapo_colocated_that_keeps_groups_without_a_right_answer(train: Callable
     )  # fmt: skip
     require_trained(run, 12)
     assert re.search(r"policy \+ engines: 1 GPU on \S+; memory: 2 shards on CPUs", run.output)
-    assert all(step["rollout/reward_mean"] < 1 for step in run.steps)  # no group is all right
-    assert any(step["meds/penalized_share"] > 0 for step in run.steps)
+    assert all(0 < step["rollout/reward_mean"] < 1 for step in run.steps)  # no step of extras alone
+    assert all(step["meds/penalty_mean"] == 0 for step in run.steps)  # weights act on advantages
+    assert any(step["meds/penalty_effect"] > 0 for step in run.steps)
     assert not any("eigen" in name for name in run.steps[-1])
-    groups = read_memory(run.paths).group_by(["step", "prompt"]).aggregate([("sample", "count")])
-    assert max(groups.column("sample_count").to_pylist()) == 4  # wrong throughout, and trained on
+    groups = read_memory(run.paths).group_by(["step", "prompt"]).aggregate([("sample", "count")]).to_pandas()
+    assert groups.sample_count.max() == 4  # wrong throughout, and trained on
+    rollouts = {step["step"]: step["rollout/num_samples"] for step in run.steps}
+    assert max(rollouts.values()) in (12, 16)  # two groups, and one or two more
+    for step in run.steps:
+        assert step["rollout/trained_tokens"] < step["rollout/generated_tokens"] or step["rollout/num_samples"] == 8
 
     evaluations = StepLog(run.paths.evaluations).read()
     first = evaluations[0]

@@ -76,7 +76,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     lost, away = "was lost .*; its prompts go to the remaining 1", "is unavailable; continuing with 1 of 2"
     assert re.search(rf"vLLM engine \d ({lost}|{away})", output)
     assert verify_memory(open_memory(paths.root)).damage == []
-    assert re.search(r"step 1: features of \d of \d+ responses are not finite", output)
+    assert "not finite" not in output  # NaN means that there is no feature
     assert read_memory(paths).num_rows == steps[-1]["meds/rows"]
     assert read_memory(paths).schema.field("layer_logits").type.list_size == 64
 

@@ -49,9 +49,11 @@ def test_laws(drawn):
     weights = cluster_weights(sizes, wrong, has_row)
     factors = pressure(advantages, weights, wrong)
     weighted = advantages * factors
-    assert (weights > 0).all() and (factors > 0).all()
+    assert (weights > 0).all()
+    assert (factors > 0).all()
     assert weights[wrong].sum() == pytest.approx(wrong.sum())
-    assert (weights[~wrong] == 1).all() and (factors[~wrong] == 1).all()
+    assert (weights[~wrong] == 1).all()
+    assert (factors[~wrong] == 1).all()
     assert weighted.sum(axis=1) == pytest.approx(advantages.astype(float).sum(axis=1), abs=1e-5)
     assert (np.sign(weighted) == np.sign(advantages)).all()
     assert (weighted <= np.maximum(advantages, 0) + 1e-12).all()  # a wrong response never gains from the memory
@@ -80,4 +82,5 @@ def test_shuffling_moves_sizes_and_depends_on_the_seed():
     sizes, rows = np.arange(24).reshape(2, 12), np.ones((2, 12), bool)
     first, again, other = (shuffled(sizes, rows, seed) for seed in ([1, 1], [1, 1], [1, 2]))
     assert (first == again).all()
-    assert (first != sizes).any() and (first != other).any()
+    assert (first != sizes).any()
+    assert (first != other).any()

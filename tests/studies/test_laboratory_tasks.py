@@ -4,14 +4,23 @@ import json
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from meds_openrlhf.arithmetic.problems import draw_problems, work
+from meds_openrlhf.arithmetic.problems import (
+    MISTAKES,
+    draw_problems,
+    make_problem,
+    telling_mistakes,
+    work,
+    write_solution,
+)
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
 from meds_openrlhf.rewards.grading import verdict
 from studies import laboratory_tasks
-from studies.laboratory_tasks import HELD_OUT, RECIPES, TRAINED, make
+from studies.known_mistake import from_texts
+from studies.laboratory_tasks import FEW, HELD_OUT, RECIPES, TOGETHER, TRAINED, make
 
 TINY = PolicyRecipe(layers=2, hidden_size=16, heads=1, steps=2, batch_size=100)
 
@@ -32,11 +41,12 @@ def test_a_task_has_its_problems_and_a_policy_that_was_trained_on_others(
         make(task, 1, tmp_path / task, lines.append, TINY)
     assert lines[-1] == f"{tmp_path / task} exists already"
     trained, held_out = (rows(tmp_path / task / f"{name}.jsonl") for name in ("train", "eval"))
-    assert len(trained) == TRAINED
+    count = FEW if task == "forks" else TRAINED
+    assert len(trained) == count
     assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT  # repeated questions are left out
     prompts = {row["prompt"] for row in (*trained, *held_out)}
-    assert len(prompts) == TRAINED + len(held_out)
-    assert len({row["id"] for row in (*trained, *held_out)}) == TRAINED + len(held_out)
+    assert len(prompts) == count + len(held_out)
+    assert len({row["id"] for row in (*trained, *held_out)}) == count + len(held_out)
     assert [path.name for path in tmp_path.iterdir()] == [task]
     ((texts, _),) = made
     assert len(texts) == TINY.examples
@@ -53,7 +63,28 @@ def test_arithmetic_is_solved_rightly_as_often_as_its_shape_says() -> None:
         family = laboratory_tasks.family_of(shape)
         problem = draw_problems(1, 0, family)[0]
         generator = Random(0)
-        solved = [laboratory_tasks.solved(generator, problem, share)[1] for _ in range(1000)]
+        solved = [
+            laboratory_tasks.solved(generator, problem, share, MISTAKES, laboratory_tasks.MISTAKE_SHARES)[1]
+            for _ in range(1000)
+        ]
         right = sum(verdict(text, str(problem.answer))[1] for text in solved) / 1000
         assert right == pytest.approx(share, abs=0.04)
         assert work(problem.expression).answer == problem.answer
+
+
+def test_the_oracle_tells_every_mistake_from_every_other_in_any_words() -> None:
+    problem, generator = make_problem("(7-2)*6-15"), Random(0)
+    mistakes = telling_mistakes(problem, TOGETHER)
+    assert len(mistakes) >= 8
+    texts = [write_solution(problem, mistake, generator) for mistake in mistakes for _ in range(5)]
+    vectors = from_texts(["What is (7-2)*6-15?"] * len(texts), texts).reshape(len(mistakes), 5, 2)
+    assert (vectors == vectors[:, :1]).all()
+    assert len({tuple(vector) for vector in vectors[:, 0].tolist()}) == len(mistakes)
+
+
+def test_what_no_mistake_explains_is_told_by_its_answer_and_no_answer_by_nothing() -> None:
+    texts = ["it is \\boxed{777}", "So 7-2=5, \\boxed{777}", "\\boxed{7770}", "7-2=5"]
+    first, second, third, none = from_texts(["What is (7-2)*6-15?"] * 4, texts)
+    assert (first == second).all()
+    assert first[0] == 0 < first[1] != third[1]
+    assert np.isnan(none).all()

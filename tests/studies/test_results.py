@@ -32,7 +32,7 @@ def run() -> Run:
     for step in (1, 2, 3):
         log.append(step, {"meds/accuracy": step / 3, "other": 1.0})
     for label, order, right in (("start", "pq", "q"), ("dapo@3", "qp", "pq")):
-        with SampleStore(run.evaluations / label / "sums.jsonl") as store:
+        with SampleStore(run.samples(3 * (label != "start")) / "sums.jsonl") as store:
             store.append([Sample(name, i, "", 1, False, "2", name in right) for name in order for i in range(3)])
     return run
 
@@ -47,7 +47,7 @@ def test_a_result_is_collected_from_a_runs_files(run: Run, monkeypatch: pytest.M
     assert found.command.startswith("meds train configs/dapo.yaml --")
     values = {name: found.metric(name, 1) for name in ("pass@1", "newly-solved", "meds/accuracy")}
     assert values == {"pass@1": 1.0, "newly-solved": 1.0, "meds/accuracy": 1.0}
-    assert found.metric("pass@1", 2) == 0.75
+    assert found.metric("pass@1", 2) == found.metric("pass@1/sums", 2) == 0.75
     assert found.metric("agreement:last-half/paper", 1) == 0.75
     assert found.metric("agreement:all/paper", 1) is found.metric("none/such", 1) is None
 
@@ -69,6 +69,8 @@ def test_newly_solved_is_of_problems_without_a_right_sample_before() -> None:
     run = small(Path()).runs()[0]
     assert result(run, 1).metric("newly-solved", 1) == 1.0
     assert result(run, 0).metric("newly-solved", 1) == 0.0
+    two = replace(result(run, 0), right={"0": {"a": [0], "b": [4]}, "6": {"a": [4], "b": [0, 4]}})
+    assert [two.metric(name, 1) for name in ("pass@1", "pass@1/a", "pass@1/b")] == [0.75, 1.0, 0.5]
     solved = replace(result(run, 4), right={"0": {"b": [1, 2]}, "6": {"b": [0, 0]}})
     assert solved.metric("newly-solved", 1) is None
 

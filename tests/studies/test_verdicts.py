@@ -58,6 +58,14 @@ def test_a_clear_difference_holds_whatever_seeds_and_tasks_do(study: Study) -> N
     assert 0.1 < low < 0.13 < high < 0.16
 
 
+def test_three_seeds_are_enough_for_students_interval_and_two_are_not(tmp_path: Path) -> None:
+    for seeds, verdict in ([1, 2, 3], "holds"), ([1, 2], "cannot be decided with 2 seeds"):
+        rule = {"primary": ["pass@1"], "last": 1, "interval": "t"}
+        study = small(tmp_path, claims={"c": CLAIM}, seeds=seeds, rule=rule)
+        results = results_of(study, lambda run: (0.1 + 0.01 * run.seed) * (run.method == "meds"))
+        assert judge(study, results, study.claims["c"])[0] == verdict
+
+
 def test_nothing_is_judged_before_all_runs_are_there(study: Study) -> None:
     results = results_of(study, lambda run: run.seed * float(run.method == "meds"))
     del results["chains", "meds", 2]

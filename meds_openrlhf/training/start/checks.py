@@ -93,7 +93,9 @@ def require_extras(config: RunConfig, args: SimpleNamespace) -> None:
     """Require dynamic filtering, whose dropped groups ``meds.penalty.extras`` are, and whole mini-batches of them."""
     extras, each = config.meds.penalty.extras, args.rollout.n_samples_per_prompt
     if extras and not args.algo.dynamic_filtering_enable:
-        raise ConfigError("meds.penalty.extras", extras, "needs algo.dynamic_filtering_enable, which drops such groups.")
+        raise ConfigError(
+            "meds.penalty.extras", extras, "needs algo.dynamic_filtering_enable, which drops such groups."
+        )
     if extras and extras * each % (even := even_batch(args)):
         hint = f"must be a multiple of {even // each} groups, which are whole mini-batches on all ranks."
         raise ConfigError("meds.penalty.extras", extras, hint)

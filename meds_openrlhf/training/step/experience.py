@@ -38,9 +38,9 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch
+from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
 from meds_openrlhf.shaping.penalty import penalty_effect
-from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure, shuffled
+from meds_openrlhf.shaping.weights import shuffled
 from meds_openrlhf.tracking.metrics import step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
@@ -173,7 +173,8 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         apply_length_penalties(experiences, self.args)
         located, features = self._rows_of(experiences, recorded)
         finite = np.isfinite(features).all(axis=1)
-        if broken := int((located & ~finite).sum()):
+        broken = int((located & ~finite).sum())
+        if broken and self._context.meds.features.function is None:  # with a function, NaN means no feature
             of = f"features of {broken} of {located.sum()} responses"
             self._context.tell(f"step {step}: {of} are not finite and are not stored (has the policy diverged?)")
         has_feature = np.asarray(located & finite)
@@ -215,48 +216,48 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
 
     def _advantages(
-        self, experiences: list[Experience], collected: Collected, size: NDArray[np.integer], shaped: NDArray[np.floating]
+        self,
+        experiences: list[Experience],
+        collected: Collected,
+        size: NDArray[np.integer],
+        shaped: NDArray[np.floating],
     ) -> tuple[list[Experience], float]:
         """Return experiences with advantages from the ``shaped`` rewards (n,), and the effect of the memory on them.
 
         Penalizing other rollouts raises a wrong rollout's normalized advantage, so it is capped at max(0, its advantage
         from raw rewards). Weights and the `answer_bonus` come afterwards. Metrics keep the raw rewards.
         """
-        penalty, raw, shaped = self._context.meds.penalty, collected.raw, shaped.astype(collected.raw.dtype)
-        is_extra = self._grouped(~collected.correct).all(axis=1) & (penalty.extras > 0)  # (g,)
-        extra_rollouts = np.repeat(is_extra, self.args.rollout.n_samples_per_prompt)  # their rewards do not count
-        trained = self._from_rewards(experiences, np.where(extra_rollouts, np.float32(0), shaped))
-        if not np.array_equal(shaped, raw):
-            unshaped = self._from_rewards(experiences, np.where(extra_rollouts, np.float32(0), raw))
-            _cap_wrong(trained, unshaped, collected.correct)
-        before, after = self._grouped(raw), self._grouped(shaped)
-        if penalty.form == "weights" or penalty.extras:
-            wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
-            counts = penalty.form == "weights"
-            weights = cluster_weights(self._grouped(size), wrong, has_row) if counts else np.ones(wrong.shape)
+        meds, raw, shaped = self._context.meds, collected.raw, shaped.astype(collected.raw.dtype)
+        wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
+        is_extra = wrong.all(axis=1, keepdims=True) if meds.penalty.extras else np.zeros((len(wrong), 1), bool)
+        counted, counted_raw = (np.where(is_extra, np.float32(0), self._grouped(all_)) for all_ in (shaped, raw))
+        trained = self._from_rewards(experiences, counted)
+        if not np.array_equal(counted, counted_raw):
+            _cap_wrong(trained, self._from_rewards(experiences, counted_raw), collected.correct)
+        effect = penalty_effect(counted_raw, counted)
+        if meds.penalty.form == "weights" or meds.penalty.extras:
             outcome = self._grouped(values_in_order(trained, [_outcomes(batch) for batch in trained]))
-            factors = pressure(outcome, weights, wrong)
+            factors, added = weigh(outcome, self._grouped(size), wrong, has_row, meds.penalty)
             _multiply(trained, factors.reshape(-1))
-            _add(trained, np.where(is_extra[:, None], -KAPPA * weights, 0.0).reshape(-1))
-            before, after = (outcome, outcome * factors) if counts else (before, after)
-        _add(trained, advantages_added(size, collected.has_feature, self._context.meds.exploration))
+            _add(trained, added.reshape(-1))
+            effect = penalty_effect(outcome, outcome * factors) if meds.penalty.form == "weights" else effect
+        _add(trained, advantages_added(size, collected.has_feature, meds.exploration))
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return trained, penalty_effect(before[~is_extra], after[~is_extra])
+        return trained, effect
 
-    def _from_rewards(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
-        """Return copies of the experiences with advantages from ``rewards`` (n,).
+    def _from_rewards(self, experiences: list[Experience], groups: NDArray[np.float32]) -> list[Experience]:
+        """Return copies of the experiences with advantages from rewards, ``groups`` (g, N).
 
         They are computed by the estimator, or by a method that replaces it. In that case the estimator gets rewards of
         0 and adds only terms such as the KL penalty.
         """
-        groups = self._grouped(rewards)
         instead = advantages_instead(groups, self._context.meds.exploration)
         if instead is None:
             return self._estimated(experiences, self._without_equal_groups(groups))
-        copies = self._estimated(experiences, np.zeros_like(rewards))
+        copies = self._estimated(experiences, np.zeros(groups.size, np.float32))
         _add(copies, instead)
         deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
         for experience in copies:

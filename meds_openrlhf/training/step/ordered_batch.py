@@ -99,9 +99,7 @@ class OrderedBatch:
         self._running += 1
         return started
 
-    def judge(
-        self, started: Started, samples: list[Experience], passes: bool = True, is_spare: bool = False
-    ) -> None:
+    def judge(self, started: Started, samples: list[Experience], passes: bool = True, is_spare: bool = False) -> None:
         """Record a prompt's samples, and whether they pass the filter; if they do not, whether they are spare ones."""
         started.samples, started.passes, started.is_spare = samples, passes, is_spare
         self._running -= 1

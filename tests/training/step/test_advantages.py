@@ -158,7 +158,9 @@ def test_weights_divide_a_groups_pressure_by_the_sizes_of_clusters(tmp_path: Pat
 
 @pytest.mark.parametrize("form", ["weights", "reward"])
 def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_without(tmp_path: Path, form: str) -> None:
-    args = arguments(**{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10})  # rewards of the extras differ
+    args = arguments(
+        **{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}
+    )  # rewards of the extras differ
     rewards, sizes = [*ONE_RIGHT, *ALL_WRONG, *ALL_WRONG], [0] * 4 + [0, 0, 0, 4] + [1] * 4
     dapo = plain_maker(args).make_experience_batch(recorded_rollouts(rewards=rewards))
     maker, _ = memory_maker(args, tmp_path, form=form, extras=2, alpha=0.0)

@@ -15,7 +15,7 @@ from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
-from meds_openrlhf.training.step.experience import Recorded, metrics_of_policy
+from meds_openrlhf.training.step.experience import metrics_of_policy
 from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
 from tests.training.step.rollouts import (
     BY_TOKENS,
@@ -49,13 +49,19 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
     batches = [Experience(action_log_probs=drawn[rows], action_mask=mask[rows]) for rows in (slice(0, 3), slice(3, 40))]
     for batch in batches:
         batch.info = {"generated_tokens": torch.full((len(batch.action_mask),), 50.0)}
-    answers = [*["7"] * 10, *["8", "9", "8", None, "5"], *[None] * 25]  # ten to a prompt; the first ten and "5" are right
+    answers = [
+        *["7"] * 10,
+        *["8", "9", "8", None, "5"],
+        *[None] * 25,
+    ]  # ten to a prompt; the first ten and "5" are right
     metrics = metrics_of_policy(batches, answers, np.array([answer in ("7", "5") for answer in answers]), 10)
     assert metrics["policy_entropy"] == pytest.approx(policy.entropy().item(), rel=0.02)
     assert metrics["rollout/unanswered_rate"] == 26 / 40
     assert metrics["rollout/distinct_wrong_answers"] == 2 / 4
     assert (metrics["rollout/trained_tokens"], metrics["rollout/generated_tokens"]) == (mask.sum().item(), 2000)
-    assert not any("generated_tokens" in batch.info for batch in batches)  # a mean of it would be a metric of OpenRLHF's
+    assert not any(
+        "generated_tokens" in batch.info for batch in batches
+    )  # a mean of it would be a metric of OpenRLHF's
 
 
 @pytest.mark.parametrize("estimator", ["group_norm", "rloo", "reinforce", "reinforce_baseline", "dr_grpo"])
