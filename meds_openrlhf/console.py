@@ -12,7 +12,7 @@ class RunConsole:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._total = 0
+        self._total = self._last = 0
         self._durations: list[float] = []
 
     def say(self, line: str) -> None:
@@ -36,8 +36,15 @@ class RunConsole:
 
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """Report a finished training step."""
+        self._last = step
         self._durations.append(metrics.get("timing/step_total", 0.0))
         self.say(f"{step_line(step, self._total, metrics)}{self._left(step)}")
+
+    def done(self, folder: str) -> None:
+        """Report that the run has ended by itself."""
+        if 0 < self._last < self._total:  # dynamic filtering drops some
+            self.say(f"{folder}: the prompts were used up before step {self._total}; raise train.num_episodes for more")
+        self.say(f"{folder}: done; the trained policy is in {folder}/model")
 
     def _left(self, step: int) -> str:
         """The estimated time left; empty for the first steps, which include startup time."""

@@ -225,7 +225,8 @@ def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
         axes = grid[row, column]
         image = axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
         for (y, x), value in np.ndenumerate(values.to_numpy()):
-            axes.text(x, y, f"{value:+.1f}", ha="center", va="center", fontsize=7)
+            color = "white" if abs(value) > 0.6 * limit else "black"
+            axes.text(x, y, f"{value:+.1f}", ha="center", va="center", fontsize=7, color=color)
         axes.set_xticks(range(len(values.columns)), [str(kinds) for kinds in values.columns])
         axes.set_yticks(range(len(values.index)), [f"{returns:g}" for returns in values.index])
         if row == 0:

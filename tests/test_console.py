@@ -12,6 +12,14 @@ def test_the_console_tells_the_time_left() -> None:
     for step, seconds in ((1, 50.0), (2, 3.0), (3, 3.0)):
         console.step(step, {"rollout/reward_mean": 0.5, "timing/step_total": seconds})
     assert stream.getvalue().splitlines()[-1] == "step  3/40 | reward 0.500 | 3.0 s, 0:01:51 left"
+    console.done("runs/a")
+    assert stream.getvalue().splitlines()[-2:] == [
+        "runs/a: the prompts were used up before step 40; raise train.num_episodes for more",
+        "runs/a: done; the trained policy is in runs/a/model",
+    ]
+    console._total = 3
+    console.done("runs/a")
+    assert stream.getvalue().count("used up") == 1
 
 
 def test_the_step_line_with_a_memory() -> None:

@@ -40,7 +40,7 @@ def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     from meds_openrlhf.training.run import run_training
 
     run_training(config, resume=resume, verbose=verbose, console=console)
-    console.say(f"{config.meds.run_dir}: done; the trained policy is in {config.meds.run_dir}/model")
+    console.done(config.meds.run_dir)
 
 
 def quiet_start(verbose: bool) -> None:
