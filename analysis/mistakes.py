@@ -106,7 +106,8 @@ def explain_all(
     prompt_texts: Sequence[str], answers: Sequence[str | None], responses: Sequence[str | None]
 ) -> list[Explanation]:
     """Call `explain` for each of n responses. Raises ConfigError like `expression_of`."""
-    return [explain(expression_of(text), *rest) for text, *rest in zip(prompt_texts, answers, responses)]
+    cases = zip(prompt_texts, answers, responses)
+    return [explain(expression_of(text), answer, response) for text, answer, response in cases]
 
 
 def _is_problem(text: str) -> bool:
