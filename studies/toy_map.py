@@ -235,7 +235,8 @@ def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
             axes.set_ylabel(f"{method}\nreturns", fontsize=8)
         if row == len(methods) - 1:
             axes.set_xlabel("kinds of errors", fontsize=8)
-    figure.colorbar(image, ax=grid, shrink=0.4, label=f"{metric} against DAPO, points")
+    of = {"eval": "held-out prompts", "train": "training prompts"}[metric.partition("/")[2]]
+    figure.colorbar(image, ax=grid, shrink=0.4, label=f"pass@{ATTEMPTS} on {of} against DAPO, points")
     return figure
 
 
