@@ -32,7 +32,7 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
-FEW = 96  # problems that forks trains on
+FEW = 384  # problems that forks trains on
 Text = tuple[str, str]  # prompt, response
 
 # The share of right solutions that the policy is trained on, by the shape of the expression.
