@@ -22,6 +22,7 @@ import pyarrow as pa
 from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain_all
+from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
@@ -49,10 +50,10 @@ def analyse(
     return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers)
 
 
-def wrong_and_explained(run: Path) -> tuple[pa.Table, list[Explanation]]:
-    """The run's wrong rollouts with layer logits, and the mistakes that may explain each."""
+def wrong_and_explained(run: Path, mistakes: tuple[Mistake, ...] = MISTAKES) -> tuple[pa.Table, list[Explanation]]:
+    """The run's wrong rollouts with layer logits, and which of the ``mistakes`` may explain each."""
     wrong = wrong_rows(run, COLUMNS)
-    return wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS))
+    return wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS), mistakes=mistakes)
 
 
 def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:

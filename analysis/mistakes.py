@@ -103,11 +103,14 @@ def expression_of(prompt_text: str) -> str:
 
 
 def explain_all(
-    prompt_texts: Sequence[str], answers: Sequence[str | None], responses: Sequence[str | None]
+    prompt_texts: Sequence[str],
+    answers: Sequence[str | None],
+    responses: Sequence[str | None],
+    mistakes: tuple[Mistake, ...] = MISTAKES,
 ) -> list[Explanation]:
     """Call `explain` for each of n responses. Raises ConfigError like `expression_of`."""
     cases = zip(prompt_texts, answers, responses)
-    return [explain(expression_of(text), answer, response) for text, answer, response in cases]
+    return [explain(expression_of(text), answer, response, mistakes) for text, answer, response in cases]
 
 
 def _is_problem(text: str) -> bool:

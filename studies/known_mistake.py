@@ -17,8 +17,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # in processes that Ray starts elsewhere
 
 from analysis.mistakes import explain, expression_of, kinds_of
+from meds_openrlhf.arithmetic.problems import TOGETHER
 from meds_openrlhf.rewards.boxed import last_boxed
-from studies.laboratory_tasks import TOGETHER
+
+MISTAKES_OF = {"forks": TOGETHER}  # by task; of other tasks `problems.MISTAKES`
 
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:

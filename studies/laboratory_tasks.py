@@ -15,7 +15,6 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -52,8 +51,7 @@ ID_FORM = "arithmetic-{:05d}"
 # Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
 MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
 
-# The same of forks, whose problems have many mistakes with different answers, all equally likely: those of arithmetic,
-# one too few, and those that can be made together.
+# The same of forks, whose problems have many mistakes with different answers, all equally likely (`problems.TOGETHER`).
 FORKED_RIGHT_SHARES = {
     "(a+b)*c-d": 0.02,
     "a*(b+c)-d": 0.02,
@@ -66,19 +64,6 @@ FORKED_RIGHT_SHARES = {
     "A+b*c": 0.0025,
     "a*b+c*d": 0.0025,
 }
-TOGETHER = tuple(
-    problems.Mistake(
-        name=" + ".join(mistake.name for mistake in made),
-        keeps_brackets=all(mistake.keeps_brackets for mistake in made),
-        keeps_precedence=all(mistake.keeps_precedence for mistake in made),
-        carries=all(mistake.carries for mistake in made),
-        subtraction_sign=min(mistake.subtraction_sign for mistake in made),
-        overshoot=sum(mistake.overshoot for mistake in made),
-    )
-    for count in range(1, 5)
-    for made in itertools.combinations((*problems.MISTAKES, problems.Mistake(name="one too few", overshoot=-1)), count)
-    if not {"off by one", "one too few"} <= {mistake.name for mistake in made}
-)
 FEWEST_MISTAKES, MOST_MISTAKES = 8, 12
 
 
@@ -94,9 +79,11 @@ def forks(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[
     drawn = {}
     for shape in FORKED_RIGHT_SHARES:
         every = problems.draw_problems(family_of(shape).count, seed, family_of(shape))
-        drawn[shape] = [each for each in every if len(problems.telling_mistakes(each, TOGETHER)) >= FEWEST_MISTAKES]
+        drawn[shape] = [
+            each for each in every if len(problems.telling_mistakes(each, problems.TOGETHER)) >= FEWEST_MISTAKES
+        ]
     equal = [1.0] * MOST_MISTAKES
-    return _written(drawn, FEW, FORKED_RIGHT_SHARES, TOGETHER, equal, seed, recipe, out)
+    return _written(drawn, FEW, FORKED_RIGHT_SHARES, problems.TOGETHER, equal, seed, recipe, out)
 
 
 def _written(

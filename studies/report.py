@@ -99,8 +99,12 @@ def _costs(study: Study, results: Results) -> pd.DataFrame:
 
 
 def _agreement(study: Study, results: Results) -> pd.DataFrame:
-    """The interquartile mean over seeds of each agreement, by task with known mistakes and method."""
+    """The interquartile mean over seeds of each agreement, by task with known mistakes and method.
+
+    It is the adjusted Rand index, or in older results the share of pairs.
+    """
     names = list(dict.fromkeys(name for result in results.values() for name in result.agreement))
+    names = [name for name in names if name.endswith("/rand")] or names
     known = [task for task in study.tasks if study.tasks[task].known_mistakes]
     rows = []
     for task, method in itertools.product(known, study.methods):

@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 
 from analysis.known_mistakes import scores_of, wrong_and_explained
+from meds_openrlhf.arithmetic.problems import MISTAKES
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.results.estimators import pass_at_k
 from meds_openrlhf.runs.metrics import late_mean, read_lines
+from studies.known_mistake import MISTAKES_OF
 from studies.study import PASS_AT, Key, Run, Study
 
 # Curves of training that are kept, beside those that the study names.
@@ -34,7 +36,7 @@ class Result:
 
     ``right[step][benchmark]`` are each problem's right ones among ``n`` samples, step 0 being the policy before
     training. ``curves[metric]`` are [step, value] pairs. ``agreement["VARIANT/PRESET"]`` is the share of pairs of wrong
-    responses on which clusters and known mistakes agree, mean over prompts.
+    responses on which clusters and known mistakes agree, with "/rand" the adjusted Rand index; means over prompts.
     """
 
     task: str
@@ -103,11 +105,15 @@ def _agreement(run: Run) -> dict[str, float]:
     if run.config().meds.features.function is not None:
         return {}  # it remembers no layer logits
     try:
-        scores = scores_of(*wrong_and_explained(run.paths.root))
+        scores = scores_of(*wrong_and_explained(run.paths.root, MISTAKES_OF.get(run.task, MISTAKES)))
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}
-    return {f"{score['variant']}/{score['preset']}": round(score["per_prompt"]["pairwise"], 6) for score in scores}
+    found = dict[str, float]()
+    for score in scores:
+        name = f"{score['variant']}/{score['preset']}"
+        found |= {name: score["per_prompt"]["pairwise"], f"{name}/rand": score["per_prompt"]["adjusted_rand"]}
+    return {name: round(value, 6) for name, value in found.items()}
 
 
 def read_results(study: Study) -> dict[Key, Result]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import random
 import re
 from collections.abc import Sequence
@@ -87,6 +88,20 @@ MISTAKES = (
     Mistake(name="lost carry", carries=False),
     Mistake(name="flipped subtraction", subtraction_sign=-1),
     Mistake(name="off by one", overshoot=1),
+)
+# Up to four of these at once, and one too few.
+TOGETHER = tuple(
+    Mistake(
+        name=" + ".join(mistake.name for mistake in made),
+        keeps_brackets=all(mistake.keeps_brackets for mistake in made),
+        keeps_precedence=all(mistake.keeps_precedence for mistake in made),
+        carries=all(mistake.carries for mistake in made),
+        subtraction_sign=min(mistake.subtraction_sign for mistake in made),
+        overshoot=sum(mistake.overshoot for mistake in made),
+    )
+    for count in range(1, 5)
+    for made in itertools.combinations((*MISTAKES, Mistake(name="one too few", overshoot=-1)), count)
+    if not {"off by one", "one too few"} <= {mistake.name for mistake in made}
 )
 
 

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from meds_openrlhf.arithmetic.problems import (
     MISTAKES,
+    TOGETHER,
     draw_problems,
     make_problem,
     telling_mistakes,
@@ -20,7 +21,7 @@ from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
 from meds_openrlhf.rewards.grading import verdict
 from studies import laboratory_tasks
 from studies.known_mistake import from_texts
-from studies.laboratory_tasks import FEW, HELD_OUT, RECIPES, TOGETHER, TRAINED, make
+from studies.laboratory_tasks import FEW, HELD_OUT, RECIPES, TRAINED, make
 
 TINY = PolicyRecipe(layers=2, hidden_size=16, heads=1, steps=2, batch_size=100)
 
