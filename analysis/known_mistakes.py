@@ -53,7 +53,8 @@ def analyse(
 def wrong_and_explained(run: Path, mistakes: tuple[Mistake, ...] = MISTAKES) -> tuple[pa.Table, list[Explanation]]:
     """The run's wrong rollouts with layer logits, and which of the ``mistakes`` may explain each."""
     wrong = wrong_rows(run, COLUMNS)
-    return wrong, explain_all(*(wrong[name].to_pylist() for name in COLUMNS), mistakes=mistakes)
+    texts, answers, responses = (wrong[name].to_pylist() for name in COLUMNS)
+    return wrong, explain_all(texts, answers, responses, mistakes)
 
 
 def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:
