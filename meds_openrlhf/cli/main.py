@@ -20,7 +20,7 @@ SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, tra
 READERS = ("memory", "report", "track")  # whose output may go to `| head`
 # What to do after Ctrl-C.
 CONTINUE = {
-    "train": ". Resume from the last checkpoint with --resume.",
+    "train": ". With --resume it continues from the last checkpoint, if there is one.",
     "eval": ". Run the same command again to sample what is missing.",
     "atlas": ". Run the same command again to continue.",
 }
