@@ -47,7 +47,7 @@ RATE = 0.35  # of learning
 SPREAD = 1.0  # deviation of the first policy's logits between prompts
 ATTEMPTS = 32  # k of pass@k
 
-KINDS = (2, 4, 8, 16, 32)
+KINDS = (2, 4, 8, 16, 32, 100)
 RETURNS = (3, 10, 30, 100)
 RIGHT = (0.02, 0.06, 0.2)
 
@@ -216,7 +216,7 @@ def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
     """A row of panels for each method, a panel for each share of right responses: kinds across, returns up."""
     methods = [method for method in METHODS if method != "dapo"]
     rights = sorted(table.right.unique())
-    figure = Figure(figsize=(2.6 * len(rights) + 1.4, 1.75 * len(methods)), layout="constrained")
+    figure = Figure(figsize=(2.9 * len(rights) + 1.4, 1.6 * len(methods)), layout="constrained")
     grid = figure.subplots(len(methods), len(rights), sharex=True, sharey=True, squeeze=False)
     limit = 6.0  # points; stronger colors would hide the small ones
     for (row, method), (column, right) in itertools.product(enumerate(methods), enumerate(rights)):
