@@ -40,7 +40,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     tables = {
         "Claims": _claims(study, judged),
         "Paired differences": _differences(study, results),
-        "Tokens, and what the memory changes": _costs(study, results),
+        **({"Tokens, and what the memory changes": _costs(study, results)} if _has_costs(results) else {}),
         "Agreement of clusters with known mistakes": _agreement(study, results),
     }
     texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
@@ -84,6 +84,11 @@ LATE = (
     *("meds/penalty_amplitude", "rollout/distinct_wrong_answers", "rollout/unanswered_rate"),
     *("meds/accuracy", "policy_entropy", "meds/eigen_ratio_within_window"),
 )
+
+
+def _has_costs(results: Results) -> bool:
+    """Whether a run counted its tokens; the first study's did not."""
+    return any(name in run.curves for run in results.values() for name in COSTS)
 
 
 def _costs(study: Study, results: Results) -> pd.DataFrame:

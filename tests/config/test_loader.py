@@ -87,7 +87,7 @@ BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
         *[(f"--meds.memory.shards={value}", f"meds.memory.shards={value}: {COUNT}.") for value in ("two", "0", "1.0")],
         ("--meds.memory.shards=true", f"meds.memory.shards=True: {COUNT}."),
         ("--meds.max_steps=0", f"meds.max_steps=0: {COUNT}, or null."),
-        ("--meds.memory.preset=papers", 'preset=papers: must be "paper", "reference", "robust" or "answers".'),
+        ("--meds.memory.preset=papers", 'preset=papers: must be "paper", "reference", "robust", "equal" or "answers".'),
         ("--meds.memory.preset=null", 'meds.memory.preset: must be "paper", '),
         ("--meds.memory.noise=true", 'meds.memory.noise=True: must be "none" or "cluster", or null.'),
         ("--meds.memory.min_cluster_size=1", "min_cluster_size=1: must be an integer that is at least 2, or null."),

@@ -82,7 +82,8 @@ def test_weights_colocated_and_groups_without_a_right_answer_beside_the_others(
     rollouts = {step["step"]: step["rollout/num_samples"] for step in run.steps}
     assert max(rollouts.values()) in (12, 16)  # two groups, and one or two more
     for step in run.steps:
-        assert step["rollout/trained_tokens"] < step["rollout/generated_tokens"] or step["rollout/num_samples"] == 8
+        assert step["rollout/trained_tokens"] <= step["rollout/generated_tokens"]
+    assert any(step["rollout/trained_tokens"] < step["rollout/generated_tokens"] for step in run.steps)
 
     evaluations = StepLog(run.paths.evaluations).read()
     first = evaluations[0]

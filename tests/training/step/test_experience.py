@@ -100,8 +100,8 @@ def test_who_is_remembered_is_who_loses_reward(tmp_path: Path, remember: str, wa
 class Diversity:
     """Keeps what it is given."""
 
-    def add(self, remembered: np.ndarray, right: np.ndarray, _stored: Any) -> dict[str, float]:
-        self.remembered, self.right = remembered, right
+    def add(self, remembered: np.ndarray, right: np.ndarray, *, stored: Any, prompts: np.ndarray) -> dict[str, float]:
+        self.remembered, self.right, self.prompts = remembered, right, prompts
         return {"diversity": 1.0}
 
 
@@ -151,6 +151,7 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_div
     maker.diversity = diversity = Diversity()
     assert last_step(maker).metrics["diversity"] == 1.0
     assert pool.observed[0].column("sample").to_pylist() == WRONG[2:]
+    assert diversity.prompts.tolist() == [sample // 4 for sample in WRONG[2:]]
     (told,) = maker._context.told
     assert told.startswith("step 1: features of 1 of 10 responses are not finite")
     for found, expected in ((diversity.remembered, WRONG[2:]), (diversity.right, right[1:])):

@@ -190,12 +190,13 @@ def test_a_stop_without_checkpoints_says_so(trainer: Trainer) -> None:
 
 def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: Trainer) -> None:
     features = np.array([[0.0, 1.0], [2.0, 1.0], [0.0, 4.0]])
-    before = trainer.experience_maker.diversity.add(features, features[:2], Moments.of(features))
+    stored = {"stored": Moments.of(features), "prompts": np.array([0, 0, 1])}
+    before = trainer.experience_maker.diversity.add(features, features[:2], **stored)
     trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
     trainer.experience_maker.diversity = DiversityTracker(50)
     trainer.loaded = trainer.saved_states["global_step3"]
     trainer.init_checkpoint_states()
-    after = trainer.experience_maker.diversity.add(features + 1, features[:0], Moments.of(features))
+    after = trainer.experience_maker.diversity.add(features + 1, features[:0], **stored)
     assert after["meds/eigen_ratio_right_all"] == before["meds/eigen_ratio_right_all"] == 1.0
     assert after["meds/eigen_ratio_window"] != before["meds/eigen_ratio_window"]
     trainer._context.paths.diversity("global_step3").unlink()
