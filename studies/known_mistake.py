@@ -20,7 +20,7 @@ from analysis.mistakes import explain, expression_of, kinds_of
 from meds_openrlhf.arithmetic.problems import TOGETHER
 from meds_openrlhf.rewards.boxed import last_boxed
 
-MISTAKES_OF = {"forks": TOGETHER}  # by task; of other tasks `problems.MISTAKES`
+MISTAKES_OF = dict.fromkeys(("forks", "forks-common"), TOGETHER)  # by task; of others `problems.MISTAKES`
 
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:

@@ -9,7 +9,7 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 - chain_sum: a task of reasoning-gym, answered at once, without a calculation. The policy is trained on right answers,
   for so short a time that it is often wrong: its mistakes are its own.
 - forks: arithmetic with few problems, which come up again and again, in which many mistakes are equally frequent and
-  right solutions rare; and a deeper policy.
+  right solutions rare; and a deeper policy. forks-common: right solutions are common. forks-few: few mistakes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.arithmetic import problems
@@ -32,108 +32,107 @@ from meds_openrlhf.data.templates import qwen_math_prompt
 from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
-FEW = 384  # problems that forks trains on
+ID_FORM = "arithmetic-{:05d}"
 Text = tuple[str, str]  # prompt, response
 
-# The share of right solutions that the policy is trained on, by the shape of the expression.
-RIGHT_SHARES = {
-    "(a+b)*c-d": 0.4,
-    "a*b+c*d": 0.3,
-    "A+b*c": 0.2,
-    "(a-b)*(c+d)": 0.1,
-    "A+B-c": 0.05,
-    "a*(b+c)-d": 0.02,
-    "(A-b)*c": 0.01,
-    "A-b*c": 0.005,
-    "a*(b-c)+d": 0.0025,
-    "a*b-c+d": 0.0025,
-}
-ID_FORM = "arithmetic-{:05d}"
-# Of the mistakes that change a problem's answer, most likely first: few of them are most of what goes wrong.
-MISTAKE_SHARES = (0.6, 0.2, 0.1, 0.06, 0.04)
 
-# The same of forks, whose problems have many mistakes with different answers, all equally likely (`problems.TOGETHER`).
-FORKED_RIGHT_SHARES = {
-    "(a+b)*c-d": 0.02,
-    "a*(b+c)-d": 0.02,
-    "(a-b)*(c+d)": 0.015,
-    "(A-b)*c+d": 0.015,
-    "a*b-c*d": 0.01,
-    "a*(b-c)+d": 0.01,
-    "(A-b)*c": 0.005,
-    "A-b*c": 0.005,
-    "A+b*c": 0.0025,
-    "a*b+c*d": 0.0025,
-}
-FEWEST_MISTAKES, MOST_MISTAKES = 8, 12
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Arithmetic problems, and what a policy is trained on before: right solutions and systematic mistakes."""
 
+    right_shares: Mapping[str, float]  # of right solutions, by the shape of the expression
+    mistakes: Sequence[problems.Mistake]
+    mistake_shares: Sequence[float]  # of a problem's first mistakes with different answers
+    trained: int  # problems to train on
+    drawn: int  # problems of each shape
+    fewest: int = 0  # mistakes with different answers that a problem has
+    small: tuple[int, int] = (2, 9)
+    large: tuple[int, int] = (11, 59)
+    largest_value: int = 200
 
-def arithmetic(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
-    """Write training and held-out problems; returns what the policy is trained on before, and pieces of that."""
-    each = (TRAINED + HELD_OUT + SUPERVISED) // len(RIGHT_SHARES)
-    drawn = {shape: problems.draw_problems(each, seed, family_of(shape)) for shape in RIGHT_SHARES}
-    return _written(drawn, TRAINED, RIGHT_SHARES, problems.MISTAKES, MISTAKE_SHARES, seed, recipe, out)
+    def __call__(self, seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
+        """Write training and held-out problems; returns what the policy is trained on before, and pieces of that.
 
+        Shapes come in turn, and the policy learns from problems that are in neither file.
+        """
+        rows = zip(*(self._problems(shape, seed) for shape in self.right_shares))
+        in_turns = [pair for row in rows for pair in zip(row, self.right_shares)]
+        tested = self.trained + HELD_OUT
+        trained, held_out, others = in_turns[: self.trained], in_turns[self.trained : tested], in_turns[tested:]
+        write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
+        write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], self.trained, ID_FORM)
+        generator = random.Random(f"laboratory-{seed}")
+        texts = [self.solved(generator, *generator.choice(others)) for _ in range(recipe.examples)]
+        return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
 
-def forks(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
-    """The same with problems of many mistakes, few of them to train on."""
-    drawn = {}
-    for shape in FORKED_RIGHT_SHARES:
-        family = replace(family_of(shape), small=(2, 7), large=(11, 39), largest_value=150)  # few slips in calculating
-        every = problems.draw_problems(family.count, seed, family)
-        drawn[shape] = [
-            each for each in every if len(problems.telling_mistakes(each, problems.TOGETHER)) >= FEWEST_MISTAKES
-        ]
-    equal = [1.0] * MOST_MISTAKES
-    return _written(drawn, FEW, FORKED_RIGHT_SHARES, problems.TOGETHER, equal, seed, recipe, out)
+    def _problems(self, shape: str, seed: int) -> list[problems.Problem]:
+        values = {"small": self.small, "large": self.large, "largest_value": self.largest_value}
+        drawn = problems.draw_problems(self.drawn, seed, problems.Family((shape,), **values, count=self.drawn))
+        return [each for each in drawn if len(problems.telling_mistakes(each, self.mistakes)) >= self.fewest]
+
+    def solved(self, generator: random.Random, problem: problems.Problem, shape: str) -> Text:
+        """A prompt and a solution of it, right or with a mistake."""
+        mistake = problems.NO_MISTAKE
+        if generator.random() >= self.right_shares[shape]:
+            telling = problems.telling_mistakes(problem, self.mistakes)[: len(self.mistake_shares)]
+            mistake = generator.choices(telling, self.mistake_shares[: len(telling)])[0]
+        return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
 
 
-def _written(
-    drawn: Mapping[str, Sequence[problems.Problem]],
-    count: int,
-    right_shares: Mapping[str, float],
-    mistakes: Sequence[problems.Mistake],
-    mistake_shares: Sequence[float],
-    seed: int,
-    recipe: PolicyRecipe,
-    out: Path,
-) -> tuple[list[Text], list[str]]:
-    """Write ``count`` training problems and the held-out ones, of the shapes in turn; the policy learns from others."""
-    in_turns = [(problem, shape) for row in zip(*drawn.values()) for problem, shape in zip(row, drawn)]
-    tested = count + HELD_OUT
-    trained, held_out, others = in_turns[:count], in_turns[count:tested], in_turns[tested:]
-    write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
-    write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], count, ID_FORM)
-    generator = random.Random(f"laboratory-{seed}")
-    texts = []
-    for _ in range(recipe.examples):
-        problem, shape = generator.choice(others)
-        texts.append(solved(generator, problem, right_shares[shape], mistakes, mistake_shares))
-    return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
-
-
-def family_of(shape: str) -> problems.Family:
-    """The problems of a shape."""
-    return problems.Family((shape,), small=(2, 9), large=(11, 59), largest_value=200, count=500)
-
-
-def solved(
-    generator: random.Random,
-    problem: problems.Problem,
-    right_share: float,
-    mistakes: Sequence[problems.Mistake],
-    mistake_shares: Sequence[float],
-) -> Text:
-    """A prompt and a solution of it, right or with a mistake."""
-    mistake = problems.NO_MISTAKE
-    if generator.random() >= right_share:
-        telling = problems.telling_mistakes(problem, mistakes)[: len(mistake_shares)]
-        mistake = generator.choices(telling, mistake_shares[: len(telling)])[0]
-    return qwen_math_prompt(problem.expression), problems.write_solution(problem, mistake, generator)
+# Few mistakes are most of what goes wrong.
+ARITHMETIC = Mixture(
+    right_shares={
+        "(a+b)*c-d": 0.4,
+        "a*b+c*d": 0.3,
+        "A+b*c": 0.2,
+        "(a-b)*(c+d)": 0.1,
+        "A+B-c": 0.05,
+        "a*(b+c)-d": 0.02,
+        "(A-b)*c": 0.01,
+        "A-b*c": 0.005,
+        "a*(b-c)+d": 0.0025,
+        "a*b-c+d": 0.0025,
+    },
+    mistakes=problems.MISTAKES,
+    mistake_shares=(0.6, 0.2, 0.1, 0.06, 0.04),
+    trained=TRAINED,
+    drawn=(TRAINED + HELD_OUT + SUPERVISED) // 10,
+)
+# Up to twelve mistakes are equally likely; small numbers, so that slips in calculating are rarer.
+FORKS = Mixture(
+    right_shares={
+        "(a+b)*c-d": 0.02,
+        "a*(b+c)-d": 0.02,
+        "(a-b)*(c+d)": 0.015,
+        "(A-b)*c+d": 0.015,
+        "a*b-c*d": 0.01,
+        "a*(b-c)+d": 0.01,
+        "(A-b)*c": 0.005,
+        "A-b*c": 0.005,
+        "A+b*c": 0.0025,
+        "a*b+c*d": 0.0025,
+    },
+    mistakes=problems.TOGETHER,
+    mistake_shares=(1.0,) * 12,
+    trained=384,
+    drawn=500,
+    fewest=8,
+    small=(2, 7),
+    large=(11, 39),
+    largest_value=150,
+)
+COMMON = replace(FORKS, right_shares=dict.fromkeys(FORKS.right_shares, 0.2))
+FEW = replace(
+    FORKS,
+    right_shares=dict.fromkeys(FORKS.right_shares, 0.05),
+    mistakes=problems.MISTAKES,
+    mistake_shares=(0.30, 0.25, 0.20, 0.15, 0.10),
+    fewest=3,
+)
 
 
 def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
-    """The same with a task of reasoning-gym."""
+    """Like `Mixture`, with a task of reasoning-gym."""
     sums = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
     request = GymRequest(tasks=["chain_sum"], size=TRAINED + SUPERVISED, held_out=HELD_OUT, seed=seed, settings=sums)
     prepare_gym(request, out)
@@ -152,11 +151,19 @@ def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], l
     return texts, [begin, end, *problems.OPENINGS]
 
 
-TASKS = {"arithmetic": arithmetic, "chain_sum": chain_sum, "forks": forks}
+Writer = Callable[[int, PolicyRecipe, Path], tuple[list[Text], list[str]]]
+TASKS: dict[str, Writer] = {
+    "arithmetic": ARITHMETIC,
+    "chain_sum": chain_sum,
+    "forks": FORKS,
+    "forks-common": COMMON,
+    "forks-few": FEW,
+}
+FORKS_RECIPE = PolicyRecipe(layers=12, hidden_size=64, heads=2, steps=2400)
 RECIPES = {
     "arithmetic": PolicyRecipe(steps=900),
     "chain_sum": PolicyRecipe(steps=2000),
-    "forks": PolicyRecipe(layers=12, hidden_size=64, heads=2, steps=2400),
+    **dict.fromkeys(("forks", "forks-common", "forks-few"), FORKS_RECIPE),
 }
 
 

@@ -9,9 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from meds_openrlhf.arithmetic.problems import (
-    MISTAKES,
     TOGETHER,
-    draw_problems,
     make_problem,
     telling_mistakes,
     work,
@@ -21,7 +19,7 @@ from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
 from meds_openrlhf.rewards.grading import verdict
 from studies import laboratory_tasks
 from studies.known_mistake import from_texts
-from studies.laboratory_tasks import FEW, HELD_OUT, RECIPES, TRAINED, make
+from studies.laboratory_tasks import ARITHMETIC, FORKS, HELD_OUT, RECIPES, TRAINED, make
 
 TINY = PolicyRecipe(layers=2, hidden_size=16, heads=1, steps=2, batch_size=100)
 
@@ -42,7 +40,7 @@ def test_a_task_has_its_problems_and_a_policy_that_was_trained_on_others(
         make(task, 1, tmp_path / task, lines.append, TINY)
     assert lines[-1] == f"{tmp_path / task} exists already"
     trained, held_out = (rows(tmp_path / task / f"{name}.jsonl") for name in ("train", "eval"))
-    count = FEW if task == "forks" else TRAINED
+    count = FORKS.trained if task.startswith("forks") else TRAINED
     assert len(trained) == count
     assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT  # repeated questions are left out
     prompts = {row["prompt"] for row in (*trained, *held_out)}
@@ -60,14 +58,10 @@ def test_a_task_has_its_problems_and_a_policy_that_was_trained_on_others(
 
 
 def test_arithmetic_is_solved_rightly_as_often_as_its_shape_says() -> None:
-    for shape, share in laboratory_tasks.RIGHT_SHARES.items():
-        family = laboratory_tasks.family_of(shape)
-        problem = draw_problems(1, 0, family)[0]
+    for shape, share in ARITHMETIC.right_shares.items():
+        problem = ARITHMETIC._problems(shape, 0)[0]
         generator = Random(0)
-        solved = [
-            laboratory_tasks.solved(generator, problem, share, MISTAKES, laboratory_tasks.MISTAKE_SHARES)[1]
-            for _ in range(1000)
-        ]
+        solved = [ARITHMETIC.solved(generator, problem, shape)[1] for _ in range(1000)]
         right = sum(verdict(text, str(problem.answer))[1] for text in solved) / 1000
         assert right == pytest.approx(share, abs=0.04)
         assert work(problem.expression).answer == problem.answer
