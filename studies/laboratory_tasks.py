@@ -66,8 +66,8 @@ class Mixture:
         return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
 
     def _problems(self, shape: str, seed: int) -> list[problems.Problem]:
-        values = {"small": self.small, "large": self.large, "largest_value": self.largest_value}
-        drawn = problems.draw_problems(self.drawn, seed, problems.Family((shape,), **values, count=self.drawn))
+        family = problems.Family((shape,), self.small, self.large, self.largest_value, count=self.drawn)
+        drawn = problems.draw_problems(self.drawn, seed, family)
         return [each for each in drawn if len(problems.telling_mistakes(each, self.mistakes)) >= self.fewest]
 
     def solved(self, generator: random.Random, problem: problems.Problem, shape: str) -> Text:
