@@ -27,11 +27,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from meds_openrlhf.config import PenaltySettings
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.results.figures import write_figure
 from meds_openrlhf.shaping.exploration import pass_at_k_advantages
-from meds_openrlhf.shaping.penalty import cluster_penalty
-from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure, shuffled
+from meds_openrlhf.shaping.methods import shape, weigh
+from meds_openrlhf.shaping.weights import shuffled
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -46,6 +47,8 @@ HELD_OUT = 400  # prompts
 RATE = 0.35  # of learning
 SPREAD = 1.0  # deviation of the first policy's logits between prompts
 ATTEMPTS = 32  # k of pass@k
+MEDS, WEIGHTS = PenaltySettings(), PenaltySettings(form="weights")
+EXTRA, WEIGHTS_EXTRA = PenaltySettings(extras=EXTRAS), PenaltySettings(form="weights", extras=EXTRAS)
 
 KINDS = (2, 4, 8, 16, 32, 100)
 RETURNS = (3, 10, 30, 100)
@@ -84,15 +87,20 @@ def dapo(step: Step) -> Floats:
 
 def meds(step: Step) -> Floats:
     """Those of the paper's penalty; a wrong response never gains from it."""
-    taken = np.where(step.wrong, cluster_penalty(step.sizes, alpha=0.1, beta=0.2), 0.0)
-    limited = np.minimum(normalized(~step.wrong - taken), np.maximum(dapo(step), 0.0))
-    return np.where(step.wrong, limited, normalized(~step.wrong - taken))
+    penalized = normalized(shape((~step.wrong).astype(float), ~step.wrong, step.sizes, MEDS))
+    return np.where(step.wrong, np.minimum(penalized, np.maximum(dapo(step), 0.0)), penalized)
+
+
+def weighed(step: Step, settings: PenaltySettings) -> Floats:
+    """DAPO's, weighed as in training."""
+    advantages = dapo(step)
+    factors, added = weigh(advantages, step.sizes, step.wrong, step.wrong, settings)
+    return advantages * factors + added
 
 
 def weights(step: Step) -> Floats:
     """Those of `shaping.weights`."""
-    factors = cluster_weights(step.sizes, step.wrong, step.wrong)
-    return dapo(step) * pressure(dapo(step), factors, step.wrong)
+    return weighed(step, WEIGHTS)
 
 
 def weights_shuffled(step: Step) -> Floats:
@@ -101,14 +109,13 @@ def weights_shuffled(step: Step) -> Floats:
 
 
 def extras(step: Step) -> Floats:
-    """Groups without a right response have -KAPPA, whatever the memory says."""
-    return np.where(step.wrong.all(axis=1, keepdims=True), -KAPPA, dapo(step))
+    """Groups without a right response have the same small negative advantage, whatever the memory says."""
+    return weighed(step, EXTRA)
 
 
 def weights_extras(step: Step) -> Floats:
     """Both, with weights in the groups without a right response too."""
-    without = -KAPPA * cluster_weights(step.sizes, step.wrong, step.wrong)
-    return np.where(step.wrong.all(axis=1, keepdims=True), without, weights(step))
+    return weighed(step, WEIGHTS_EXTRA)
 
 
 def pass_at_k(step: Step) -> Floats:

@@ -38,7 +38,14 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
+from meds_openrlhf.shaping.methods import (
+    advantages_added,
+    advantages_instead,
+    extra_groups,
+    shape,
+    sizes_in_batch,
+    weigh,
+)
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.shaping.weights import shuffled
 from meds_openrlhf.tracking.metrics import step_metrics
@@ -229,7 +236,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """
         meds, raw, shaped = self._context.meds, collected.raw, shaped.astype(collected.raw.dtype)
         wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
-        is_extra = wrong.all(axis=1, keepdims=True) if meds.penalty.extras else np.zeros((len(wrong), 1), bool)
+        is_extra = extra_groups(wrong, meds.penalty)
         counted, counted_raw = (np.where(is_extra, np.float32(0), self._grouped(all_)) for all_ in (shaped, raw))
         trained = self._from_rewards(experiences, counted)
         if not np.array_equal(counted, counted_raw):
