@@ -1,5 +1,6 @@
 """Methods that need no memory of logits, each trained on the real stack; MEDS and the entropy method are elsewhere."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +58,14 @@ def test_grpo_on_a_users_own_reward_with_nothing_of_ours(train: Callable[..., Ru
 
 
 def test_weights_colocated_and_groups_without_a_right_answer_beside_the_others(
-    train: Callable[..., Run], assets: Path
+    train: Callable[..., Run], assets: Path, tmp_path: Path
 ) -> None:
     """By a memory of final answers. With evaluations."""
-    flags = ("--algo.dynamic_filtering_enable=true", "--meds.penalty.extras=2", "--train.num_episodes=8")
+    solvable = (assets / "train.jsonl").read_text()
+    unsolvable = [json.loads(line) | {"answer": "-99999"} for line in (assets / "eval.jsonl").read_text().splitlines()[:4]]
+    (tmp_path / "problems.jsonl").write_text(solvable + "".join(json.dumps(one) + "\n" for one in unsolvable))
+    flags = ("--algo.dynamic_filtering_enable=true", "--meds.penalty.extras=2", "--train.num_episodes=6")
+    flags += (f"--data.prompt_dataset={tmp_path}/problems.jsonl",)
     answers = ("--meds.memory.preset=answers", "--meds.penalty.form=weights", "--meds.penalty.alpha=0.1")
     # On the problems that it trains on: of the others this small policy may well solve none in 32 samples.
     evaluation = (f"--eval.dataset={assets}/train.jsonl", "--eval.steps=12", "--eval.n_samples_per_prompt=4")
