@@ -13,7 +13,7 @@ def test_a_sound_machine(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     lines = ended.stdout.splitlines()
     assert {line[:5].strip() for line in lines} == {"ok"}
-    assert [line[24:32].strip() for line in lines] == ["W&B", "storage", "network", "training", "sharing"]
+    assert [line[24:32].strip() for line in lines] == ["W&B", "storage", "GPUs", "network", "training", "sharing"]
     for line in lines[-2:]:
         assert line[34:].startswith("a tiny policy trained; engines and policy differ by 0.00")
     assert list((tmp_path / "runs").iterdir()) == []
