@@ -1,6 +1,6 @@
 """Make what is missing of a study: each run is a `meds train`, a `meds eval` and a small file with its result.
 
-    python -m studies.run studies/laboratory.yaml [--parallel 2] [--only TASK-METHOD-SEED ...]
+    python -m studies.run studies/forks.yaml [--parallel 2] [--only TASK-METHOD-SEED ...]
 
 It can be stopped at any moment, with Ctrl-C in good order: the same command resumes the runs that were begun, and
 repeats none that has a result. A run that fails is tried again by the next call; the others go on.
@@ -147,7 +147,7 @@ def run_study(study: Study, only: Sequence[str], parallel: int) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code, 1 if a run failed."""
     parser = argparse.ArgumentParser(prog="python -m studies.run", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
+    parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/forks.yaml")
     parser.add_argument("--parallel", type=int, default=2, metavar="N", help="runs at a time (default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="make only these: TASK-METHOD-SEED")
     given = parser.parse_args(argv)

@@ -112,7 +112,7 @@ class RolloutSettings(Section, name="meds.rollout"):
     """How engines generate."""
 
     max_num_seqs: Count | None = None
-    """vLLM's limit of sequences that an engine generates at a time; null: as many as its KV cache allows."""
+    """vLLM's limit of sequences that an engine generates at a time; null: twice as many as fit at full length."""
     max_num_batched_tokens: Count | None = None
     """vLLM's limit of tokens that an engine computes in a step; null: as many as its KV cache allows."""
 
