@@ -18,22 +18,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # in processes that Ray star
 
 from analysis.mistakes import explain, expression_of, kinds_of
 from meds_openrlhf.arithmetic.problems import TOGETHER
+from meds_openrlhf.features.final_answer import answer_row
 from meds_openrlhf.rewards.boxed import last_boxed
 
 MISTAKES_OF = dict.fromkeys(("forks", "forks-common"), TOGETHER)  # by task; of others `problems.MISTAKES`
 
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:
-    """Vectors (P, 2): the number of the mistake, from 1, and 0; or 0, and a number of the answer."""
+    """Vectors (P, 3): the number of the mistake, from 1, and zeros; or 0, and two numbers of the answer."""
     return np.array([_vector(prompt, response) for prompt, response in zip(prompts, responses)], np.float32)
 
 
-def _vector(prompt: str, response: str) -> tuple[float, float]:
+def _vector(prompt: str, response: str) -> tuple[float, ...]:
     answer = last_boxed(response)
     if answer is None:
-        return np.nan, np.nan
+        return np.nan, np.nan, np.nan
     expression = expression_of(prompt)
     kind = explain(expression, answer, response, TOGETHER).kind
     if kind is None:
-        return 0, sum(place * ord(letter) for place, letter in enumerate(answer[:12], 1))
-    return 1 + [*kinds_of(expression, TOGETHER).values()].index(kind), 0
+        return 0, *answer_row(answer)
+    return 1 + [*kinds_of(expression, TOGETHER).values()].index(kind), 0, 0

@@ -28,6 +28,7 @@ Key = tuple[str, str, int]  # task, method, seed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
 PASS_AT = re.compile(r"pass@(\d+)(?:/(\w+))?")  # k, and a benchmark instead of the mean over all
+INTERRUPTIONS = 5  # of a run, each of which leaves a checkpoint, until one that is to be evaluated is lost
 INTERVALS = {"bootstrap": 5, "t": 3}  # and the fewest seeds for which each is used
 # What a study decides itself, in every run.
 DECIDED = ("meds.run_dir", "meds.max_steps", "train.seed", "ckpt.save_steps", "ckpt.max_num")
@@ -197,7 +198,7 @@ class Run:
     def training(self) -> list[str]:
         """`meds train`, which resumes what is there. Raises ConfigError if two parts of the study disagree."""
         study, method = self.study, self.study.methods[self.method]
-        kept = len(study.evaluated_steps) + 1  # one more if the run is interrupted between two
+        kept = len(study.evaluated_steps) + INTERRUPTIONS
         decided = dict(zip(DECIDED, (str(self.paths.root), study.steps, self.seed, study.evaluation.every, kept)))
         variants = [word for name in method.variants for word in ("--variant", name)]
         settings = [f"--{key}={as_word(value)}" for key, value in {**self._settings(), **decided}.items()]

@@ -72,14 +72,16 @@ def test_the_oracle_tells_every_mistake_from_every_other_in_any_words() -> None:
     mistakes = telling_mistakes(problem, TOGETHER)
     assert len(mistakes) >= 8
     texts = [write_solution(problem, mistake, generator) for mistake in mistakes for _ in range(5)]
-    vectors = from_texts(["What is (7-2)*6-15?"] * len(texts), texts).reshape(len(mistakes), 5, 2)
+    vectors = from_texts(["What is (7-2)*6-15?"] * len(texts), texts).reshape(len(mistakes), 5, 3)
     assert (vectors == vectors[:, :1]).all()
     assert len({tuple(vector) for vector in vectors[:, 0].tolist()}) == len(mistakes)
 
 
 def test_what_no_mistake_explains_is_told_by_its_answer_and_no_answer_by_nothing() -> None:
     texts = ["it is \\boxed{777}", "So 7-2=5, \\boxed{777}", "\\boxed{7770}", "7-2=5"]
-    first, second, third, none = from_texts(["What is (7-2)*6-15?"] * 4, texts)
+    texts += [f"\\boxed{{{answer}}}" for answer in range(500, 700)]
+    first, second, third, none, *others = from_texts(["What is (7-2)*6-15?"] * len(texts), texts)
     assert (first == second).all()
     assert first[0] == 0 < first[1] != third[1]
+    assert len({tuple(vector) for vector in others}) == len(others)
     assert np.isnan(none).all()

@@ -98,7 +98,7 @@ def test_training_resumes_and_has_all_settings() -> None:
         "actor.adam.lr": 1e-6,
         "train.seed": 3,
         "ckpt.save_steps": 2,
-        "ckpt.max_num": 4,
+        "ckpt.max_num": 8,
     }
 
 

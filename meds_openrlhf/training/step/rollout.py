@@ -62,7 +62,7 @@ class RolloutGenerator(SamplesGenerator):
         if self._steps_left is not None and self._steps_left <= 0:
             return [], None, 0, True
         self._fleet.keep_those_with_weights()
-        self._spare_samples, self._generated_tokens = [], 0
+        self._spare_samples = []
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         if exhausted:
             samples = self._without_surplus(samples)
@@ -71,6 +71,8 @@ class RolloutGenerator(SamplesGenerator):
             samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
         for sample in samples:  # with the samples, because asynchronous runs train in another process
             sample.info[GENERATED_TOKENS] = torch.tensor([self._generated_tokens / len(samples)], dtype=torch.float64)
+        if samples:  # tokens of an epoch's end that is too short for a step count for the next one
+            self._generated_tokens = 0
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
@@ -88,7 +90,9 @@ class RolloutGenerator(SamplesGenerator):
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
         """Generate evaluation samples with the usable engines. Called by OpenRLHF's evaluations."""
         self._fleet.keep_those_with_weights()
+        of_training = self._generated_tokens
         samples: list[Experience] = super().generate_eval_samples(**generate_kwargs)
+        self._generated_tokens = of_training
         return samples
 
     def _generate_vllm(

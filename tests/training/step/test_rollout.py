@@ -162,6 +162,18 @@ def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int,
     assert tokens == pytest.approx(consumed * SAMPLES * each)
 
 
+def test_tokens_of_an_epochs_end_without_a_step_count_for_the_next_step() -> None:
+    """Of 40 prompts 20 pass: two batches of 8, and 4 that fill no mini-batch."""
+    args = arguments(8, 8, filtering=True, even_batch=8 * SAMPLES)
+    generator = make_generator(InstantFleet(), args, 40)
+    steps = [generator.generate_samples() for _ in range(4)]
+    assert [len(samples) // SAMPLES for samples, *_ in steps] == [8, 8, 0, 8]
+    stamped = [sum(sample.info["generated_tokens"].item() for sample in samples) for samples, *_ in steps]
+    each = int(steps[0][0][0].action_mask.sum()) * SAMPLES
+    assert stamped[:2] == [pytest.approx(steps[place][2] * each) for place in (0, 1)]
+    assert stamped[3] == pytest.approx((steps[2][2] + steps[3][2]) * each)
+
+
 def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:
     fleet, syncs = Fleet(2), list[bool]()
 
