@@ -47,8 +47,7 @@ HELD_OUT = 400  # prompts
 RATE = 0.35  # of learning
 SPREAD = 1.0  # deviation of the first policy's logits between prompts
 ATTEMPTS = 32  # k of pass@k
-MEDS, WEIGHTS = PenaltySettings(), PenaltySettings(form="weights")
-EXTRA, WEIGHTS_EXTRA = PenaltySettings(extras=EXTRAS), PenaltySettings(form="weights", extras=EXTRAS)
+MEDS = PenaltySettings()
 
 KINDS = (2, 4, 8, 16, 32, 100)
 RETURNS = (3, 10, 30, 100)
@@ -91,16 +90,16 @@ def meds(step: Step) -> Floats:
     return np.where(step.wrong, np.minimum(penalized, np.maximum(dapo(step), 0.0)), penalized)
 
 
-def weighed(step: Step, settings: PenaltySettings) -> Floats:
+def weighed(step: Step, form: str, extras: bool = False) -> Floats:
     """DAPO's, weighed as in training."""
-    advantages = dapo(step)
-    factors, added = weigh(advantages, step.sizes, step.wrong, step.wrong, settings)
+    advantages, is_extra = dapo(step), np.logical_and(step.wrong.all(axis=1, keepdims=True), extras)
+    factors, added = weigh(advantages, step.sizes, step.wrong, step.wrong, is_extra, form)
     return advantages * factors + added
 
 
 def weights(step: Step) -> Floats:
     """Those of `shaping.weights`."""
-    return weighed(step, WEIGHTS)
+    return weighed(step, "weights")
 
 
 def weights_shuffled(step: Step) -> Floats:
@@ -110,12 +109,12 @@ def weights_shuffled(step: Step) -> Floats:
 
 def extras(step: Step) -> Floats:
     """Groups without a right response have the same small negative advantage, whatever the memory says."""
-    return weighed(step, EXTRA)
+    return weighed(step, "reward", extras=True)
 
 
 def weights_extras(step: Step) -> Floats:
     """Both, with weights in the groups without a right response too."""
-    return weighed(step, WEIGHTS_EXTRA)
+    return weighed(step, "weights", extras=True)
 
 
 def pass_at_k(step: Step) -> Floats:

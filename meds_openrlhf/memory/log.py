@@ -155,8 +155,9 @@ class ShardLog:
         Raises MemoryCorruptionError, before it removes anything, if the number of rows up to the state's step differs.
         """
         self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
-        files, doomed = step_files(self._folder)
+        files, left_over = step_files(self._folder)
         rows, wanted = 0, state.rows.get(self._folder.name, 0)
+        doomed: list[Path] = []
         cut: list[pa.RecordBatch] = []  # rows to keep of files that also have later steps
         for file in files:
             batches = self._read(file.path) if file.first <= state.step else []
@@ -168,6 +169,7 @@ class ShardLog:
         if rows != wanted:
             found = f"holds {rows} rows up to step {state.step}, and the snapshot to restore has {wanted}"
             raise MemoryCorruptionError(f"{self._folder}: {found}; restore its files from a backup")
+        self._remove(left_over)  # first: the file of `cut` may have the name of one
         if cut:
             write_rows(self._folder, cut, self._sharding)
         self._remove(doomed)

@@ -31,24 +31,21 @@ def shape(
     return shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
 
 
-def extra_groups(wrong: NDArray[np.bool_], settings: PenaltySettings) -> NDArray[np.bool_]:
-    """Return which of the groups, given by verdicts ``wrong`` (g, N), are extras: a mask (g, 1)."""
-    return np.logical_and(wrong.all(axis=1, keepdims=True), settings.extras > 0)
-
-
 def weigh(
     advantages: NDArray[np.floating],
     sizes: NDArray[np.integer],
     wrong: NDArray[np.bool_],
     has_row: NDArray[np.bool_],
-    settings: PenaltySettings,
+    is_extra: NDArray[np.bool_],
+    form: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return what to multiply the advantages (g, N) with, and what to add to them then, both (g, N).
 
-    All arguments are (g, N), and ``advantages`` are 0 in `extra_groups`.
+    All arrays are (g, N). ``is_extra`` is true for the groups that are trained on beside the batch, of which all are
+    wrong and ``advantages`` are 0.
     """
-    weights = cluster_weights(sizes, wrong, has_row) if settings.form == "weights" else np.ones(wrong.shape)
-    return pressure(advantages, weights, wrong), np.where(extra_groups(wrong, settings), -KAPPA * weights, 0.0)
+    weights = cluster_weights(sizes, wrong, has_row) if form == "weights" else np.ones(wrong.shape)
+    return pressure(advantages, weights, wrong), np.where(is_extra, -KAPPA * weights, 0.0)
 
 
 def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], method: Method) -> NDArray[np.int32]:

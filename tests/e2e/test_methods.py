@@ -62,7 +62,8 @@ def test_weights_colocated_and_groups_without_a_right_answer_beside_the_others(
 ) -> None:
     """By a memory of final answers. With evaluations."""
     solvable = (assets / "train.jsonl").read_text()
-    unsolvable = [json.loads(line) | {"answer": "-99999"} for line in (assets / "eval.jsonl").read_text().splitlines()[:4]]
+    others = (assets / "eval.jsonl").read_text().splitlines()[:4]
+    unsolvable = [json.loads(line) | {"answer": "-99999"} for line in others]
     (tmp_path / "problems.jsonl").write_text(solvable + "".join(json.dumps(one) + "\n" for one in unsolvable))
     flags = ("--algo.dynamic_filtering_enable=true", "--meds.penalty.extras=2", "--train.num_episodes=6")
     flags += (f"--data.prompt_dataset={tmp_path}/problems.jsonl",)

@@ -105,6 +105,23 @@ def test_restore_goes_back_to_any_step(tmp_path: Path, step: int) -> None:
     assert steps_in(tmp_path) == list(range(step + 2))
 
 
+def test_restore_keeps_every_row_whenever_a_merge_was_killed(tmp_path: Path) -> None:
+    """A file that was merged into another, and is still there, has the name of the file that restore writes."""
+    log = log_of(tmp_path, 4)
+    log.merge()
+    for step in (4, 5, 6):
+        log.append(batch_of(step))
+    folder = tmp_path / "shard-0000"
+    parts = {path: path.read_bytes() for path in folder.glob("*.arrow")}
+    log.merge()
+    for path, content in parts.items():
+        path.write_bytes(content)  # killed before it was removed
+    for _ in range(2):
+        log.restore(LogState(4, {"shard-0000": 15}))
+        log.close()
+        assert steps_in(tmp_path) == [0, 1, 2, 3, 4]
+
+
 def test_restore_refuses_what_is_not_as_it_was_and_removes_nothing(tmp_path: Path) -> None:
     log = log_of(tmp_path, 4)
     state = log.merge()

@@ -82,6 +82,7 @@ def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | No
     recipe, roles = recipe_of(request, args), role_requests(args)
     _require_saved_ranks(request, args)
     require_batches(recipe, roles, sizing.flags)
+    checks.require_extras(request.config, args)  # again, for the ranks that were chosen
     return Placement(args, report(make_plan(roles, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
 
 

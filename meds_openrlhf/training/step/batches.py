@@ -5,6 +5,7 @@ OpenRLHF does the same sample by sample and field by field, which takes seconds 
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -168,7 +169,10 @@ def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, mi
         ranks = batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
         minibatch, seed = args.train.batch_size // samples, [args.train.seed, step]
         return flat_experiences(experiences, order_by_prompts(lengths, samples, minibatch, ranks, seed))
-    return balance_experiences(experiences, args) if args.train.dynamic_batch_enable else experiences
+    dealt = experiences
+    if args.train.dynamic_batch_enable:
+        dealt = balance_experiences([copy.copy(batch) for batch in experiences], args)  # it removes their index
+    return dealt
 
 
 def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:

@@ -41,7 +41,6 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import (
     advantages_added,
     advantages_instead,
-    extra_groups,
     shape,
     sizes_in_batch,
     weigh,
@@ -54,6 +53,7 @@ from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import (
     GENERATED_TOKENS,
+    IS_EXTRA,
     in_order,
     is_right,
     prompt_keys,
@@ -91,6 +91,7 @@ class Collected:
     features: NDArray[np.float32]  # (n, N) rows for the memory, such as layer logits
     has_feature: NDArray[np.bool_]  # (n,)
     remembered: NDArray[np.intp]  # (m,) indices of samples
+    is_extra: NDArray[np.bool_]  # (n,) whether they are trained on beside the batch (meds.penalty.extras)
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             self._context.tell(f"step {step}: {of} are not finite and are not stored (has the policy diverged?)")
         has_feature = np.asarray(located & finite)
         wanted = remembered_rows(correct, self._context.meds.memory.remember)
+        extra = [batch.info.pop(IS_EXTRA, torch.zeros(len(batch.index), dtype=torch.bool)) for batch in experiences]
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
@@ -193,6 +195,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(wanted & has_feature),
+            is_extra=values_in_order(experiences, extra),
         )
 
     def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer | None, NDArray[np.int32], NDArray[np.int32]]:
@@ -236,7 +239,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """
         meds, raw, shaped = self._context.meds, collected.raw, shaped.astype(collected.raw.dtype)
         wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
-        is_extra = extra_groups(wrong, meds.penalty)
+        is_extra = self._grouped(collected.is_extra)
         counted, counted_raw = (np.where(is_extra, np.float32(0), self._grouped(all_)) for all_ in (shaped, raw))
         trained = self._from_rewards(experiences, counted)
         if not np.array_equal(counted, counted_raw):
@@ -244,7 +247,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         effect = penalty_effect(counted_raw, counted)
         if meds.penalty.form == "weights" or meds.penalty.extras:
             outcome = self._grouped(values_in_order(trained, [_outcomes(batch) for batch in trained]))
-            factors, added = weigh(outcome, self._grouped(size), wrong, has_row, meds.penalty)
+            factors, added = weigh(outcome, self._grouped(size), wrong, has_row, is_extra, meds.penalty.form)
             _multiply(trained, factors.reshape(-1))
             _add(trained, added.reshape(-1))
             effect = penalty_effect(outcome, outcome * factors) if meds.penalty.form == "weights" else effect

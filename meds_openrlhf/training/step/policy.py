@@ -51,7 +51,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
         ``records_layers``: whether the log-prob recomputes record layer logits.
         """
-        settings = self._policy_settings = meds.policy
+        self._meds, settings = meds, meds.policy
         if settings.warmup_steps is not None and max_steps is not None:
             strategy.args.actor.lr_warmup_ratio = warmup_ratio(settings.warmup_steps, strategy.args, max_steps)
         if strategy.args.ds.lora.rank:
@@ -66,8 +66,11 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, the samples are not shuffled."""
-        loaders = {"DataLoader": in_given_order} if self._policy_settings.minibatches == "prompts" else {}
-        with replaced(ppo_actor, **loaders):
+        loaders = {"DataLoader": in_given_order} if self._meds.policy.minibatches == "prompts" else {}
+        rollout = self.strategy.args.rollout
+        # With dynamic batches, OpenRLHF trains on at most this many prompts; extras come beside them.
+        most = rollout.batch_size + self._meds.penalty.extras
+        with replaced(ppo_actor, **loaders), replaced(rollout, batch_size=most):
             status: dict[str, float] = super().fit(kl_ctl)
         return status
 

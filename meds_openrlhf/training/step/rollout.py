@@ -18,7 +18,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
-from meds_openrlhf.training.step.samples import GENERATED_TOKENS, is_right
+from meds_openrlhf.training.step.samples import GENERATED_TOKENS, IS_EXTRA, is_right
 from meds_openrlhf.training.watch.control import TrainerContext
 
 
@@ -66,11 +66,12 @@ class RolloutGenerator(SamplesGenerator):
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         if exhausted:
             samples = self._without_surplus(samples)
+        batch, even = len(samples), even_batch(self.args)
         if samples:
-            even = even_batch(self.args)
             samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
-        for sample in samples:  # with the samples, because asynchronous runs train in another process
+        for place, sample in enumerate(samples):
             sample.info[GENERATED_TOKENS] = torch.tensor([self._generated_tokens / len(samples)], dtype=torch.float64)
+            sample.info[IS_EXTRA] = torch.tensor([place >= batch])
         if samples:  # tokens of an epoch's end that is too short for a step count for the next one
             self._generated_tokens = 0
         if self._steps_left is not None:

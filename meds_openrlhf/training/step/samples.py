@@ -14,7 +14,9 @@ from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.memory.rows import prompt_key
 
-GENERATED_TOKENS = "generated_tokens"  # in ``info``: a sample's part of what engines generated for its step
+# In ``info``, which asynchronous runs send to the training process with the samples:
+GENERATED_TOKENS = "generated_tokens"  # a sample's part of what engines generated for its step
+IS_EXTRA = "is_extra"  # whether dynamic filtering dropped its group, which is trained on beside the batch
 
 
 def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.config.schema import PlacementSettings, PolicySettings
+from meds_openrlhf.config.schema import PenaltySettings, PlacementSettings, PolicySettings
 from meds_openrlhf.placement import shortage
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.recipe import Recipe
@@ -73,6 +73,15 @@ def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dy
     assert place(four, FREE).report.plan.gpus == 5
     with pytest.raises(ConfigError, match=r"actor.num_gpus_per_node=3: makes 3 policy ranks, and the batches"):
         place(three, FREE)
+
+
+def test_extras_fill_mini_batches_of_the_ranks_that_are_chosen() -> None:
+    """With the placeholder of one rank, eight groups are whole mini-batches; on the eight ranks chosen they are not."""
+    flags = {**FLAGS, "algo.dynamic_filtering_enable": True, "rollout.micro_batch_size": 16, "train.batch_size": 64}
+    run = config("auto", penalty=PenaltySettings(extras=8))
+    request = request_of(run, {**flags, "train.micro_batch_size": 8, "rollout.batch_size": 128})
+    with pytest.raises(ConfigError, match="meds.penalty.extras=8: must be a multiple of 16 groups"):
+        place(request, FREE)
 
 
 def test_a_recipe_is_read_off_openrlhfs_arguments() -> None:

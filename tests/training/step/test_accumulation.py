@@ -1,4 +1,4 @@
-"""One update is the same under every ZeRO stage, with batches of fixed size and by tokens, padded and packed."""
+"""A step's updates are the same under every ZeRO stage, with batches of fixed size and by tokens, padded and packed."""
 
 import itertools
 import pickle
@@ -12,7 +12,7 @@ import torch
 from openrlhf.utils import get_strategy, utils
 from safetensors.torch import load_file, save_file
 
-from meds_openrlhf.config.schema import MedsSettings, PolicySettings
+from meds_openrlhf.config.schema import MedsSettings, PenaltySettings, PolicySettings
 from meds_openrlhf.training.host.openrlhf import replaced
 from meds_openrlhf.training.step.batches import arranged, padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor
@@ -23,20 +23,22 @@ from tests.training.step.rollouts import arguments, recorded_rollouts
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 
 PROMPTS, RESPONSES = 4, 4
+EXTRAS = {"policy": 2, "critic": 0}  # of these prompts; the policy makes a second update on them
 MOST_TOKENS = 40  # of a micro-batch by tokens: two or three responses
 STAGES = (0, 1, 2, 3)
 MODES = [(stage, *rest) for stage, *rest in itertools.product(STAGES, ("fixed", "tokens"), ("padded", "packed"))]
 
 
-def flags_of(base: Path, ranks: int, stage: int, batches: str, packing: str) -> dict[str, Any]:
-    """Weights after one update differ as the gradients do: Adam's step is ``lr * gradient`` for so large an eps."""
+def flags_of(base: Path, ranks: int, extras: int, stage: int, batches: str, packing: str) -> dict[str, Any]:
+    """Weights after an update differ as the gradients do: Adam's step is ``lr * gradient`` for so large an eps."""
     role = {"adam.lr": 100.0, "adam.eps": 100.0, "adam.betas": [0.0, 0.0], "lr_scheduler": "constant", "max_norm": 1e9}
     role |= {"model_name_or_path": str(base), "num_gpus_per_node": ranks}
     return {
         **{f"{section}.{key}": value for section in ("actor", "critic") for key, value in role.items()},
         "algo.advantage.estimator": "gae", "ds.packing_samples": packing == "packed", "ds.zero_stage": stage,
-        "rollout.batch_size": PROMPTS, "rollout.n_samples_per_prompt": RESPONSES, "rollout.micro_batch_size": 2,
-        "train.batch_size": PROMPTS * RESPONSES, "train.micro_batch_size": 2, "train.max_tokens_per_gpu": MOST_TOKENS,
+        "rollout.batch_size": (batch := PROMPTS - extras), "rollout.n_samples_per_prompt": RESPONSES,
+        "rollout.micro_batch_size": 2, "train.batch_size": batch * RESPONSES, "train.micro_batch_size": 2,
+        "train.max_tokens_per_gpu": MOST_TOKENS,
         "train.dynamic_batch_enable": batches != "fixed",
     }  # fmt: skip
 
@@ -56,7 +58,7 @@ def experiences() -> list[Any]:
 
 
 def main(rank: int, ranks: int, port: str, folder: str) -> None:
-    """One rank that makes one update in every mode, on the same experiences, and saves the weights."""
+    """One rank that makes a step's updates in every mode, on the same experiences, and saves the weights."""
     with replaced(utils, convert_to_torch_dtype=lambda _: torch.float32):
         for role, mode in itertools.product(("policy", "critic"), MODES):
             weights = updated(role, rank, ranks, port, Path(folder, "base"), mode)
@@ -65,11 +67,12 @@ def main(rank: int, ranks: int, port: str, folder: str) -> None:
 
 
 def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple[int, str, str]) -> dict[str, Any]:
-    """The weights after one update of a fresh model in this mode."""
-    args = arguments(**flags_of(base, ranks, *mode))
+    """The weights of a fresh model after a step's updates in this mode."""
+    args = arguments(**flags_of(base, ranks, EXTRAS[role], *mode))
     args.ds.param_dtype = "fp32"
     dealt = pickle.loads(pickle.dumps(arranged(experiences(), args, 1, "prompts")[rank]))  # as Ray sends them
-    meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"))
+    penalty = PenaltySettings(extras=EXTRAS[role])
+    meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"), penalty=penalty)
     actors = {"policy": (PolicyActor, {"meds": meds, "records_layers": False}), "critic": (CriticActor, {})}
     actor_class, settings = actors[role]
     model = actor_class(ranks, rank, "127.0.0.1", port)
@@ -86,7 +89,7 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
 def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The weights after one update in every mode; one group of processes makes them all."""
+    """The weights after a step's updates in every mode; one group of processes makes them all."""
     folder, ranks = tmp_path_factory.mktemp("updates"), request.param
     save_tiny_policy(folder / "base", torch.float32)
     run_ranks(__name__, ranks, folder)

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 ESTIMATORS = ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo", "flash_reinforce")
 ONE_RIGHT, TWO_RIGHT, ALL_WRONG = [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0], [0.0] * 4
+NEARLY_RIGHT = [0.0, 0.4, 0.0, 0.2]
 OURS, OPENRLHFS = our_maker(arguments()), plain_maker(arguments())
 
 
@@ -157,15 +158,22 @@ def test_weights_divide_a_groups_pressure_by_the_sizes_of_clusters(tmp_path: Pat
 
 
 @pytest.mark.parametrize("form", ["weights", "reward"])
-def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_without(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("kept", [ONE_RIGHT, NEARLY_RIGHT], ids=["one right", "nearly right"])
+def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_without(
+    tmp_path: Path, form: str, kept: list[float]
+) -> None:
+    """A group that dynamic filtering keeps is no extra, even if none of its responses is right."""
     args = arguments(
         **{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}
     )  # rewards of the extras differ
-    rewards, sizes = [*ONE_RIGHT, *ALL_WRONG, *ALL_WRONG], [0] * 4 + [0, 0, 0, 4] + [1] * 4
+    rewards, sizes = [*kept, *ALL_WRONG, *ALL_WRONG], [0] * 4 + [0, 0, 0, 4] + [1] * 4
     dapo = plain_maker(args).make_experience_batch(recorded_rollouts(rewards=rewards))
     maker, _ = memory_maker(args, tmp_path, form=form, extras=2, alpha=0.0)
     use_sizes(maker, sizes)
-    experiences = maker.make_step(recorded_rollouts(rewards=rewards), 1).experiences
+    samples = recorded_rollouts(rewards=rewards)
+    for number, sample in enumerate(samples):
+        sample.info["is_extra"] = torch.tensor([number >= 4])
+    experiences = maker.make_step(samples, 1).experiences
     found, before = by_sample(experiences, "advantages"), by_sample(dapo, "advantages")
     assert torch.equal(found[:4], before[:4])
     weights = [0.5, 0.5, 0.5, 2.5] if form == "weights" else [1.0] * 4

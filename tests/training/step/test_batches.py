@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from openrlhf.trainer.ppo_utils.experience import (
 )
 from openrlhf.trainer.ray import ppo_actor
 
-from meds_openrlhf.config.schema import PolicySettings
+from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step.batches import (
     arranged,
@@ -27,7 +28,7 @@ from meds_openrlhf.training.step.batches import (
     padded_batches,
 )
 from meds_openrlhf.training.step.policy import PolicyActor
-from tests.training.step.rollouts import arguments, recorded_rollouts
+from tests.training.step.rollouts import BY_TOKENS, arguments, recorded_rollouts
 
 PAD = 77
 
@@ -178,6 +179,23 @@ def test_the_ranks_get_the_samples_of_their_order(ranks: int) -> None:
         assert received.index is None
 
 
+@pytest.mark.parametrize("flags", [{}, BY_TOKENS], ids=["fixed", "by tokens"])
+@pytest.mark.parametrize("minibatches", ["prompts", "responses"])
+def test_the_driver_still_knows_which_samples_its_batches_have(minibatches: str, flags: dict[str, Any]) -> None:
+    """OpenRLHF's way to deal batches by tokens takes the numbers away, and the rollout log is written afterwards."""
+    args = arguments(**{
+        "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2, "train.batch_size": 4, "train.micro_batch_size": 1,
+        "rollout.micro_batch_size": 1, "actor.num_gpus_per_node": 2, **flags,
+    })  # fmt: skip
+    orders = [[3, 0, 5, 1], [7, 4, 2, 6]]
+    batches = padded_batches(recorded_rollouts(prompts=4, responses=2), list(map(np.array, orders)))
+    for batch, order in zip(batches, orders):
+        batch.index = order
+    dealt = arranged(batches, args, 1, minibatches)
+    assert [batch.index for batch in batches] == orders
+    assert sum(len(batch.prompts) for batch in dealt) == 8
+
+
 @pytest.mark.parametrize("minibatches", ["prompts", "responses"])
 def test_the_policy_is_trained_in_the_order_of_its_batch(minibatches: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(_actor: object, _kl: float) -> dict[str, list[int]]:
@@ -186,5 +204,6 @@ def test_the_policy_is_trained_in_the_order_of_its_batch(minibatches: str, monke
 
     monkeypatch.setattr(PolicyActor.__mro__[1], "fit", fit)
     actor = PolicyActor.__new__(PolicyActor)
-    actor._policy_settings = PolicySettings(minibatches=minibatches)
+    actor.strategy = SimpleNamespace(args=arguments())
+    actor._meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches=minibatches))
     assert (actor.fit()["seen"] == list(range(40))) == (minibatches == "prompts")

@@ -156,6 +156,7 @@ def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int,
     assert {prompt % 2 for prompt in first} == {1}
     assert {prompt % 2 for prompt in rest} <= {0}
     assert len(rest) == min(extras, consumed - 4) * SAMPLES // even_batch * even_batch
+    assert [sample.info["is_extra"].item() for sample in samples] == [False] * len(first) + [True] * len(rest)
     assert bool(rest) == (extras > 0)
     tokens = sum(sample.info["generated_tokens"].item() for sample in samples)
     each = int(samples[0].action_mask.sum())
