@@ -80,7 +80,7 @@ def test_extras_fill_mini_batches_of_the_ranks_that_are_chosen() -> None:
     flags = {**FLAGS, "algo.dynamic_filtering_enable": True, "rollout.micro_batch_size": 16, "train.batch_size": 64}
     run = config("auto", penalty=PenaltySettings(extras=8))
     request = request_of(run, {**flags, "train.micro_batch_size": 8, "rollout.batch_size": 128})
-    with pytest.raises(ConfigError, match="meds.penalty.extras=8: must be a multiple of 16 groups"):
+    with pytest.raises(ConfigError, match=r"meds\.penalty\.extras=8: must be a multiple of 16 groups"):
         place(request, FREE)
 
 
