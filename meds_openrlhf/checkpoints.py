@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,15 @@ def remove_stale(paths: RunPaths, saved: set[str]) -> None:
     for file in paths.diversity_folder.glob("*.npz"):
         if file.stem not in saved:
             file.unlink()
+
+
+def remove_partial(paths: RunPaths) -> None:
+    """Remove the folders of saves that were interrupted: OpenRLHF would count them, and keep fewer complete ones."""
+    marked = {marker.name for marker in paths.complete.glob("*global_step*")}
+    for role in ROLES:
+        for folder in (paths.checkpoints / role).glob("*global_step*"):
+            if folder.name.removesuffix("_universal") not in marked:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def saved_tags(paths: RunPaths) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from meds_openrlhf.checkpoints import Checkpoint, point_latest_to
+from meds_openrlhf.checkpoints import Checkpoint, point_latest_to, remove_partial
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
@@ -55,10 +55,12 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
 
 def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None) -> None:
     """Write the run's configuration to its folder, and set logs and checkpoints back to where the run begins."""
+    remove_partial(paths)
     step = checkpoint.step if checkpoint else 0
     for log in (paths.metrics, paths.evaluations):
         StepLog(log).cut_after(step)
     forget_after(paths, step)
+    paths.model_complete.unlink(missing_ok=True)  # a policy that was trained to an earlier end
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     write_atomically(paths.config, config.as_yaml())

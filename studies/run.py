@@ -67,7 +67,7 @@ class Maker:
                 for words in run.preparation() if (run.task, run.seed) not in self._prepared else ():
                     self._execute(run, "preparing", words)
                 self._prepared.add((run.task, run.seed))
-            if not (run.paths.model / "tokenizer_config.json").is_file():  # the last file of a trained policy
+            if not run.paths.model_complete.is_file():
                 self._execute(run, "training", run.training())
             with self._shared[run.task, run.seed]:
                 if (run.task, run.seed) not in self._evaluated:

@@ -201,4 +201,4 @@ def _answer_start(rollout: Rollout, span: tuple[int, str | None] | None) -> int 
     """The number of characters before the answer, which ``span`` gives in bytes."""
     if span is None or span[1] is None:
         return None
-    return len(rollout.response.encode()[: span[0]].decode())
+    return rollout.response.index(span[1], len(rollout.response.encode()[: span[0]].decode()))

@@ -74,7 +74,7 @@ def votes_of(samples: Sequence[Sample]) -> NDArray[np.int64]:
     """
     votes = np.full(len(samples), NO_VOTE)
     wrong: dict[str, int] = {}
-    known: list[str] = []  # an answer of each vote from 1 on
+    known: list[str | None] = []  # an answer of each vote from 1 on, None for one that took too long to compare
     for position, sample in enumerate(samples):
         if sample.right:
             votes[position] = RIGHT
@@ -86,11 +86,12 @@ def votes_of(samples: Sequence[Sample]) -> NDArray[np.int64]:
     return votes
 
 
-def _vote(answer: str, known: list[str]) -> int:
+def _vote(answer: str, known: list[str | None]) -> int:
     """The vote of the first ``known`` answer that equals this one; or a new vote, with which the answer is known."""
     for vote, other in enumerate(known, 1):
-        verdict = equal(other, answer)
-        if verdict is None:  # it takes too long, and would with all others
+        verdict = other is not None and equal(other, answer)
+        if verdict is None:  # one of both takes too long, and would with all others
+            known[vote - 1] = None
             break
         if verdict:
             return vote

@@ -162,7 +162,7 @@ class LayerLogitRecorder:
         ids ``y*``. Both are on the host. After the block, the recording's ``layer_logits`` is (B, N) float32.
         """
         parts = self._parts
-        recording = Recording(positions, targets, next(parts.final_norm.parameters()).device, self._function)
+        recording = Recording(positions, targets, parts.unembedding.weight.device, self._function)
         handles = self._listen(recording)
         try:
             yield recording

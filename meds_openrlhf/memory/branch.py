@@ -69,16 +69,19 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
     is skipped with a warning. Raises MemoryCorruptionError if a file of rows is damaged, and MemoryBusyError if another
     process writes to the memory.
     """
-    found, old = read_format(paths), paths.before
-    if old.format.exists():  # a rewrite was interrupted, in the middle or at the very end
-        shutil.rmtree(old.root if paths.format.exists() else paths.root, ignore_errors=True)
+    old = paths.before
+    if old.root.exists():  # a rewrite was interrupted, in the middle or at the very end
+        is_whole = paths.format.exists()
+        shutil.rmtree(old.root if is_whole else paths.root, ignore_errors=True)
+        if not is_whole:
+            old.root.rename(paths.root)
+    found = read_format(paths)
     if found is None or (found.format_version, found.shards) == (FORMAT_VERSION, wanted.shards):
         return
     with ExitStack() as locks:
-        for folder in paths.shard_folders().values() if paths.format.exists() else ():
+        for folder in paths.shard_folders().values():
             locks.enter_context(lock_shard(folder, lock_seconds))
-        if paths.format.exists():
-            paths.root.rename(old.root)
+        paths.root.rename(old.root)
         changed = replace(found, shards=wanted.shards, format_version=FORMAT_VERSION)
         copied = _copy(StoredMemory(old, found), paths, changed)
         for manifest in sorted(old.snapshots.glob("*.json")):

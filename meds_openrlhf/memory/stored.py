@@ -134,7 +134,8 @@ def open_memory(folder: Path) -> StoredMemory:
         raise ConfigError("RUN", str(folder), hint)
     run = RunPaths(paths.root.absolute().parent)
     belongs = run.memory.root.name == paths.root.name and (run.config.exists() or run.lock.exists())
-    return StoredMemory(paths, memory_format, run if belongs else None)
+    held = paths if paths.format.exists() else paths.before  # of a rewrite that was interrupted
+    return StoredMemory(held, memory_format, run if belongs else None)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ class Batching:
     train_batch: int
     train_micro_batch: int
     dynamic: bool = False  # micro-batches have up to a number of tokens instead, and their sizes here do not count
-    whole_prompts: bool = False  # a mini-batch has all responses to its prompts
     duplicates: int = 1  # ranks that get the same responses: ring attention x tensor parallelism
 
     @property
@@ -46,7 +45,7 @@ class Batching:
         if ranks < 1 or ranks % self.duplicates or self.responses // self.rollout_micro_batch < parallel:
             return False
         if self.dynamic and role in ("policy", "critic"):
-            return self.train_batch >= parallel and not (self.whole_prompts and self.train_batch % parallel)
+            return self.train_batch % parallel == 0
         if self.train_batch % (self.train_micro_batch * parallel):
             return False
         is_equal = parallel == 1 or self.responses % (self.rollout_micro_batch * parallel) == 0
@@ -72,6 +71,12 @@ class Batching:
         """Return how many steps an epoch over ``prompts`` has, if no prompt is filtered out."""
         whole, left = divmod(prompts, self.prompts)
         return whole + (left * self.samples >= even_batch)
+
+    def require_whole_minibatches(self) -> None:
+        """Raise ConfigError if a step is not whole mini-batches: OpenRLHF would drop the rest, or train on it later."""
+        if self.responses % self.train_batch:
+            hint = f"must divide the {self.responses} responses of a step (rollout.batch_size x n_samples_per_prompt)."
+            raise ConfigError("train.batch_size", self.train_batch, hint)
 
     def require_whole_prompts(self) -> None:
         """Raise ConfigError if mini-batches cannot consist of all responses to their prompts."""

@@ -103,7 +103,7 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "data": settings.get("data.prompt_dataset"),
         "done": int(lines[-1]["step"]) if lines else 0,
         "planned": planned_steps(config),
-        "ended": (paths.model / "config.json").exists(),  # saved after the last step
+        "ended": paths.model_complete.exists(),  # saved after the last step
         "started": _changed(paths.config),
         "last": _changed(paths.metrics),
         "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,

@@ -20,7 +20,7 @@ from latex2sympy2_extended import (  # type: ignore[import-untyped]
 )
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
-from sympy import Expr, I, Interval, Set, Tuple  # type: ignore[import-untyped]
+from sympy import Expr, Float, I, Interval, Rational, Set, Tuple  # type: ignore[import-untyped]
 
 from meds_openrlhf.rewards.normalize import Answer, UnreadableError, read
 
@@ -131,8 +131,17 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
     """math-verify's verdict, but False if the label is a single value and the answer ``several``, or digits differ."""
     if several and isinstance(given, (Set, Tuple)) and isinstance(gold, Expr):
         return False
+    if _exact(gold) == _exact(given):
+        return True
     verdict = verify(gold, given, allow_set_relation_comp=True, timeout_seconds=None)
     return bool(verdict) and _digits_agree(gold, given)
+
+
+def _exact(expression: Any) -> Any:
+    """A number with rational numbers for its decimals: 8.7 * 10**8 is 870000000, of which floats miss a bit."""
+    if not getattr(expression, "is_number", False):
+        return expression
+    return expression.xreplace({number: Rational(str(number)) for number in expression.atoms(Float)})
 
 
 def _digits_agree(gold: Any, given: Any) -> bool:

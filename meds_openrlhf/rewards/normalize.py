@@ -38,7 +38,7 @@ _IN_TEXT = re.compile(_TEXT + r"(?:\s*\^\s*\{?\s*([23])\s*\}?)?$")
 _BARE = re.compile(r"(?<=[\d}\s])([a-zA-Z]{2,}(?:\s+[a-zA-Z]{2,})*)(?:\s*\^\s*\{?\s*([23])\s*\}?)?$")
 _BASE = re.compile(r"(\d[\dA-F]*)_\{?([2-9]|1[0-6])\}?")
 _CHOICE = re.compile(r"\(?([A-J])\)?")
-_WORDS = re.compile(r"[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")
+_WORDS = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")  # `p - q` is none
 
 
 class UnreadableError(ValueError):

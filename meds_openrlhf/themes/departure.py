@@ -46,8 +46,9 @@ def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tu
 
     Without a wrong number, these are its last words.
     """
-    words = words_of(response, given, right)
-    first = words.index(WRONG) if WRONG in words else len(words)
+    words, numbers = words_of(response, given, right), enumerate(_WORD.findall(response))
+    wrong = (place for place, word in numbers if word[0].isdigit() and word not in given | right)
+    first = next(wrong, len(words))  # not by the words, because "wrong" may be written as well
     part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
     places = list(islice(_WORD.finditer(response), part.start, part.stop))
     return words[part], slice(places[0].start(), places[-1].end()) if places else slice(0, 0)

@@ -78,7 +78,7 @@ class _Sender(threading.Thread):
     def __init__(self, package: str, run: TrackedRun, trackers: Trackers, first_step: float) -> None:
         title, self._open = TRACKERS[package]
         super().__init__(name=title, daemon=True)
-        self._run, self._trackers, self._first_step = run, trackers, first_step
+        self._run, self._trackers, self._first_step = run, trackers, dict.fromkeys(STREAMS, first_step)
         self._lock = run.paths.root / f".tracking-{package}.lock"
         self._waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
         self._error: str | None = None
@@ -103,7 +103,7 @@ class _Sender(threading.Thread):
 
     def _send_run(self) -> None:
         files: dict[str, BinaryIO] = {}
-        first_step = self._first_step
+        first_step = dict(self._first_step)
         tracker: Tracker | None = None  # opened when there is something to send
         is_last = False
         while not is_last:
@@ -111,9 +111,9 @@ class _Sender(threading.Thread):
             for line in new_lines(self._run.paths, files):
                 self._waiting_since = time.monotonic()
                 tracker = tracker or self._open(self._run)
-                if line.step > min(first_step, tracker.sent.get(line.stream, -1)):
+                if line.step > min(first_step[line.stream], tracker.sent.get(line.stream, -1)):
                     tracker.send(line)
-                    self._error, self._first_step = None, math.inf  # from now on ``sent`` decides
+                    self._error, self._first_step[line.stream] = None, math.inf  # from now on ``sent`` decides
             self._error, self._waiting_since = None, math.inf
             self._trackers.finishing.wait(POLL_SECONDS)
         if tracker:

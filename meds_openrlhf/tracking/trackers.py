@@ -97,7 +97,8 @@ class TrackedRun:
     def setting(self, flag: str, variable: str = "") -> Any:
         """The value of the tracker's own ``variable``, else of ``--logger.wandb.FLAG``, else the default."""
         default = {"run_name": self.paths.root.name, "project": PROJECT}.get(flag)
-        return os.environ.get(variable) or self.flags.get(f"logger.wandb.{flag}") or default
+        value = os.environ.get(variable) or self.flags.get(f"logger.wandb.{flag}") or default
+        return None if value is None else str(value)  # YAML reads 2026-11-25 as a date
 
 
 def _stored_id(paths: RunPaths) -> str:

@@ -23,7 +23,7 @@ def dump(step: int, *answers: str | None, prompt: str = "2+3") -> None:
 
 
 def test_wrong_rollouts_are_remembered_by_their_answers(meds: Meds) -> None:
-    dump(1, "7", "7.0", "8", None, "5")
+    dump(1, "7", "7.0", " 8", None, "5")
     dump(1, "5", prompt="4+1")
     dump(2, "7", "5")
     assert meds.output("atlas", "dump").splitlines() == [
@@ -35,6 +35,7 @@ def test_wrong_rollouts_are_remembered_by_their_answers(meds: Meds) -> None:
     ]
     log = [row for table in read_rollouts(RunPaths(Path("atlas"))) for row in table.to_pylist()]
     assert [row["answer"] for row in log] == ["7", "7.0", "8", None, "5", "5", "7", "5"]
+    assert all(row["response"][row["answer_start"] :].startswith(row["answer"]) for row in log if row["answer"])
     assert log[-2]["cluster_size"] == 2  # 7 and 7.0 were there before
     meds.output("memory", "verify", "atlas")
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 4

@@ -72,7 +72,7 @@ def test_a_study_is_interrupted_gone_on_with_and_reported(study: Path, tmp_path:
     wait_until(lambda: processes_of(tmp_path / "runs") == [])
     before = StepLog(paths[NAMES[0]].metrics).read()
     assert 1 <= len(before) <= 3
-    assert list((paths[NAMES[0]].complete).iterdir()) or (paths[NAMES[0]].model / "tokenizer_config.json").exists()
+    assert list((paths[NAMES[0]].complete).iterdir()) or paths[NAMES[0]].model_complete.exists()
 
     code, output = finish(script_of("run", study), 1500)
     assert code == 0

@@ -9,6 +9,7 @@ from meds_openrlhf.evaluation.results import AVERAGE, Comparison, evaluate, vote
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.results.estimators import NO_VOTE
 from meds_openrlhf.results.intervals import DIFFERENCES, mean_intervals
+from meds_openrlhf.rewards.equality import equal
 from tests.evaluation.measured import problems, result, samples
 
 
@@ -21,6 +22,9 @@ def test_votes_group_right_answers_and_equal_wrong_ones(monkeypatch: pytest.Monk
     assert votes_of(samples).tolist() == [0, 1, NO_VOTE, 0, 2, 1, 3, 3, 3, 4]
     monkeypatch.setattr(results, "equal", lambda *_: None)  # takes too long: equal only if written alike
     assert votes_of([samples[1], samples[-2], samples[-4], samples[1]]).tolist() == [1, 2, 3, 1]
+    slow = Sample("a", 9, "", 1, False, "slow", False)
+    monkeypatch.setattr(results, "equal", lambda *two: None if "slow" in two else equal(*two))
+    assert votes_of([slow, *samples[6:9]]).tolist() == [1, 2, 2, 2]  # the others are equal as ever
 
 
 def test_a_result_by_hand() -> None:

@@ -22,6 +22,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
         "gemma2", **GROUPED, head_dim=8, final_logit_softcapping=5.0, query_pre_attn_scalar=8
     ),
     "gpt-neox": AutoConfig.for_model("gpt_neox", **SIZES),
+    "olmo": AutoConfig.for_model("olmo", **GROUPED),  # its norms have no parameters
     "phi": AutoConfig.for_model("phi", **SIZES),  # its unembedding has a bias
     "qwen3-moe": AutoConfig.for_model("qwen3_moe", **GROUPED, head_dim=8, num_experts=4, **EXPERTS),
     "qwen2.5-vl": AutoConfig.for_model(

@@ -11,6 +11,7 @@ from meds_openrlhf.memory import branch
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, read_format
+from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.failing import failing
 from tests.memory.streams import stream
@@ -98,12 +99,14 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     old: WrittenMemory, expected: list, monkeypatch: pytest.MonkeyPatch, interrupted: str
 ) -> None:
     old.stop()
+    rows = open_memory(old.root.parent).table()
     with monkeypatch.context() as patch:
         patch.setattr(branch.shutil if interrupted == "rmtree" else branch, interrupted, failing(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             rewrite_memory(old.paths, replace(old.format, shards=3))
     assert old.paths.before.root.exists()
-    shards = 1 if interrupted == "write_format" else 3  # may be started with another number
+    assert open_memory(old.root.parent).table() == rows
+    shards = {"write_rows": 2, "write_format": 1}.get(interrupted, 3)  # may be started with another number, as before
     rewrite_memory(old.paths, replace(old.format, shards=shards))
     assert not old.paths.before.root.exists()
     again = WrittenMemory(old.root, shards)

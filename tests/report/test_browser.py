@@ -242,7 +242,7 @@ def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path:
         expect(page.locator("progress")).to_have_count(1)
         expect(page.locator(".card")).to_contain_text("3 clusters; 2 in none.")
     run.model.mkdir()
-    (run.model / "config.json").write_text("{}")
+    run.model_complete.write_text("{}")
     with opened(write_report([run.root], run.report), "#overview") as page:
         ended = "ended after 3 steps (4 planned; dynamic sampling may leave steps out)"
         expect(page.locator(".card")).to_contain_text(ended)

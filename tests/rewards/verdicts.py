@@ -25,6 +25,8 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("12345678", [r"12\ 345\ 678"], []),
     ("1234567.5", ["1,234,567.5"], []),
     ("120000", [r"1.2\times10^5"], []),
+    ("870000000", [r"8.7\times 10^8", "8.7e8"], [r"8.71\times 10^8", r"8.7\times 10^7"]),
+    (r"2.998\times 10^{10}", ["29980000000"], ["29980000001000"]),
     (r"1.2\times 10^5", [r"1.2 \cdot 10^{5}"], []),
     (r"6\times10^{23}", ["6×10^{23}"], []),
     (r"1.6\times 10^{-19}", [r"1.6\times10^{-19}"], [r"1.7\times10^{-19}"]),
@@ -177,6 +179,7 @@ LIMITS: list[tuple[str, str, bool]] = [
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)", False),  # a column is no tuple
     ("(A) 7", "A", False),  # a choice is its letter alone
     (r"\text{no solution}", r"\emptyset", False),  # words are compared as words
+    (r"x<2\text{ or }x>3", r"(-\infty,2)\cup(3,\infty)", False),  # two inequalities
     ("abcd", "dcba", False),  # four letters and more are a word
     ("X", "x", True),  # math-verify reads letters in any case
     ("x=y=7", "7", False),  # one name in front of a chain

@@ -13,6 +13,7 @@ GIVEN, RIGHT = numbers_in(["Compute (4+3)*2"]), numbers_in(["4+3=7, 7*2=14"])
         ("Well, 3*2 is 6. 4+6=10", ", given * given is wrong .", ", 3*2 is 6."),
         ("So 4+3=7 and 7*2=15: 15", "and right * given = wrong :", "and 7*2=15:"),
         ("9, and again 9", "wrong ,", "9,"),
+        ("No, that is wrong, 4*9", "is wrong , given * wrong", "is wrong, 4*9"),
         ("9 9", "wrong wrong-again", "9 9"),  # is told from a new one
         ("6*2=9. 9+9", "wrong *", "6*"),
         ("4+3=7, 7*2=14", "right * given = right", "7*2=14"),  # nothing is wrong: the end

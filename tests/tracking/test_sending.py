@@ -113,6 +113,24 @@ def test_lines_that_a_tracker_has_are_left_out_until_a_resumed_run_repeats_them(
     assert good.steps == [4, 4, 2, 3, 4, 4]
 
 
+def test_a_failure_after_a_resume_loses_no_lines_that_were_sent_before_it_and_repeated(
+    run: WrittenRun, fakes: Any
+) -> None:
+    good = fakes[1]
+    good.sent = {"metrics": 2, "evaluations": 4}
+    run.steps(2)
+    trackers = Trackers(run.paths, ["good"], first_step=1)
+    follow_until(trackers, lambda _: good.steps == [2])
+    good.doing = good.fail
+    run.steps(3)
+    follow_until(trackers, bool)
+    run.evaluation(3, pass1=0.5)
+    good.doing = lambda: None
+    follow_until(trackers, bool)
+    assert trackers.finish(DEADLINE) == []
+    assert good.steps == [2, 3, 3]
+
+
 def test_a_run_that_is_resumed_meanwhile_is_read_again(run: WrittenRun, fakes: Any) -> None:
     good = fakes[1]
     run.steps(1, 2, 3)

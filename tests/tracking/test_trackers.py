@@ -23,6 +23,9 @@ def test_flags_and_the_trackers_own_variables_name_the_run(run: WrittenRun, monk
     assert names(run) == ["my-run", "fruit", None, None]
     run.paths.config.write_text("meds:\n  run_dir: x\n" + FLAGS)
     assert names(run) == ["night", "vegetables", "apples", "garden"]
+    run.paths.config.write_text("meds:\n  run_dir: x\n" + FLAGS.replace("night", "2026-11-25"))  # a date to YAML
+    assert names(run)[0] == "2026-11-25"
+    run.paths.config.write_text("meds:\n  run_dir: x\n" + FLAGS)
     monkeypatch.setenv("WANDB_PROJECT", "p")
     monkeypatch.setenv("WANDB_NAME", "")
     assert names(run) == ["night", "p", "apples", "garden"]

@@ -135,7 +135,7 @@ def _find(word: _Word) -> Model:
         if word.step is not None:
             raise ConfigError("MODEL", word.name, f"names a step, but {path} is not a run: it has no config.yaml.")
         return _in_folder(word.label or word.plain_label, path)
-    if word.step is None and (RunPaths(path).model / _LAST_WRITTEN).is_file():
+    if word.step is None and RunPaths(path).model_complete.is_file():
         return _in_folder(word.label or word.plain_label, RunPaths(path).model)
     return _checkpoint_of(word)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from meds_openrlhf.checkpoints import Checkpoint
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
@@ -46,6 +47,9 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
         value = flags.get(key)  # the parser checks values that are not numbers
         if isinstance(value, int | float) and value < 1:
             raise ConfigError(key, value, "must be at least 1.")
+    for key in ("ckpt.save_steps", "eval.steps", "logger.logging_steps"):
+        if flags.get(key) == 0:
+            raise ConfigError(key, 0, "must be at least 1, or -1 for never.")
     if flags.get("vllm.num_engines") is None:
         raise ConfigError("vllm.num_engines", None, "is not set. Set it to at least 1.")
 
@@ -72,6 +76,31 @@ def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
     if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
         hint = "leaves no complete checkpoint while the next one is saved. Set at least 2."
         raise ConfigError("ckpt.max_num", args.ckpt.max_num, hint)
+
+
+def require_saved_state(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Refuse what OpenRLHF's checkpoints lack: a resumed run would begin it anew, and save a wrong model."""
+    for field, value, off in (
+        ("train.enable_ema", args.train.enable_ema, False),
+        ("algo.kl.target", args.algo.kl.target, None),
+    ):
+        if value != off:
+            raise ConfigError(field, value, "is not in OpenRLHF's checkpoints, so no run could resume. Leave it out.")
+
+
+def require_whole_generation(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Require that a step generates its whole batch, because OpenRLHF would train on a smaller one without a word."""
+    size, batch = args.rollout.vllm_generate_batch_size, args.rollout.batch_size
+    if size is not None and size < batch:
+        hint = f"is below rollout.batch_size, {batch}, which a step generates at once. Leave it out."
+        raise ConfigError("rollout.vllm_generate_batch_size", size, hint)
+
+
+def require_whole_weights(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Refuse tensor parallelism with ZeRO-3, whose partitions OpenRLHF does not gather before it sends the weights."""
+    if args.ds.tensor_parallel_size > 1 and args.ds.zero_stage == 3:
+        hint = "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."
+        raise ConfigError("ds.tensor_parallel_size", args.ds.tensor_parallel_size, hint)
 
 
 def require_length_penalties(_config: RunConfig, args: SimpleNamespace) -> None:
@@ -111,10 +140,12 @@ def require_relative_advantages(config: RunConfig, args: SimpleNamespace) -> Non
 
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
-    """Require batch sizes that allow mini-batches of whole prompts, if meds.policy.minibatches is "prompts"."""
+    """Require that a step is whole mini-batches, and these whole prompts if meds.policy.minibatches is "prompts"."""
+    batching = batching_of(args)
     if config.meds.policy.minibatches != "prompts":
+        batching.require_whole_minibatches()
         return
-    batching_of(args).require_whole_prompts()
+    batching.require_whole_prompts()
     if args.critic.model_name_or_path:
         hint = "a critic would train on other mini-batches. Set it to `responses`."
         raise ConfigError("meds.policy.minibatches", "prompts", hint)
@@ -152,7 +183,6 @@ def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
     for field, value, off, reason in (
         ("ds.load_in_4bit", args.ds.load_in_4bit, False, "adapters cannot be merged into quantized weights"),
         ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1, "adapters cannot be merged into split weights"),
-        ("train.enable_ema", args.train.enable_ema, False, "the averaged model has no adapters"),
     ):
         if value != off:
             raise ConfigError(field, value, f"does not work with ds.lora.rank={lora.rank}: {reason}. Leave it out.")
@@ -161,6 +191,9 @@ def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
 OF_FLAGS: tuple[Callable[[RunConfig, Mapping[str, Any]], None], ...] = (require_positive, require_reward)
 OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
     require_two_checkpoints,
+    require_saved_state,
+    require_whole_generation,
+    require_whole_weights,
     require_lora,
     require_length_penalties,
     require_extras,
@@ -317,13 +350,28 @@ def _without_weights(policy: Any) -> Any:
 # ── an existing run ──
 
 
-def require_same_adapters(config: RunConfig, paths: RunPaths) -> None:
-    """Require that a resumed run has the adapters of its checkpoint."""
+# What a checkpoint is saved with, and OpenRLHF's defaults.
+SAVED_WITH = {"ds.lora.rank": 0, "ds.lora.alpha": 16, "ds.lora.target_modules": ALL_LINEAR, "ds.zero_stage": 2}
+
+
+def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
+    """Require that a resumed run has the adapters and the ZeRO stage of its checkpoint."""
     saved = load_config(paths.config).openrlhf
-    for key, default in (("ds.lora.rank", 0), ("ds.lora.alpha", 16), ("ds.lora.target_modules", ALL_LINEAR)):
+    for key, default in SAVED_WITH.items():
         now, before = config.openrlhf.get(key, default), saved.get(key, default)
         if before != now:
             raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")
+
+
+def require_universal(args: SimpleNamespace, paths: RunPaths, checkpoint: Checkpoint) -> None:
+    """Require that the universal checkpoint, which DeepSpeed loads, is the run's newest checkpoint."""
+    if not args.ds.use_universal_ckpt:
+        return
+    latest = paths.policy_checkpoints / "latest_universal"
+    found = latest.read_text().strip() if latest.is_file() else "none"
+    if found.removesuffix("_universal") != checkpoint.tag:
+        hint = f"the converted checkpoint is {found}, and the run's newest is {checkpoint.tag}. Convert the latter."
+        raise ConfigError("ds.use_universal_ckpt", True, hint)
 
 
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:

@@ -6,7 +6,7 @@ import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -89,14 +89,14 @@ def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | No
 def place_when_free(request: Request, resume: bool, inventory: Callable[[], Sequence[Node]]) -> Placement:
     """Place a run as soon as the nodes have room, within the timeout.
 
-    A new run is sized as if the cluster were empty and waits for enough free resources; Shortage is raised immediately
-    if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it waits in any case
-    and is sized to the free resources. Raises Shortage after the timeout.
+    A run without a checkpoint is sized as if the cluster were empty and waits for enough free resources; Shortage is
+    raised immediately if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it
+    waits in any case, and with a checkpoint it is sized to the free resources. Raises Shortage after the timeout.
     """
 
     def placed(nodes: Sequence[Node]) -> Placement:
         try:
-            return place(request, nodes, None if resume else [node.emptied() for node in nodes])
+            return place(request, nodes, None if request.saved_ranks else [node.emptied() for node in nodes])
         except Shortage as shortage:
             raise _with_smaller_counts(request, nodes, shortage) from None
 
@@ -142,7 +142,7 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
 def recipe_of(request: Request, args: SimpleNamespace) -> Recipe:
     """Return what placement needs to know about a run with these arguments of OpenRLHF."""
     meds = request.config.meds
-    batching = replace(batching_of(args), whole_prompts=meds.policy.minibatches == "prompts")
+    batching = batching_of(args)
     length: int = args.data.max_len
 
     def tokens_of(section: SimpleNamespace) -> int:

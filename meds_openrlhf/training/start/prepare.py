@@ -66,7 +66,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     request = request_of(config, flags, ranks_saved(paths, checkpoint.tag) if checkpoint else None)
     args = request.args
     if checkpoint is not None:
-        checks.require_same_adapters(config, paths)
+        checks.require_same_parts(config, paths)
+        checks.require_universal(args, paths, checkpoint)
     data = dataset.load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)

@@ -32,11 +32,13 @@ def even_batches(lengths: NDArray[np.int64], most_tokens: int, ranks: int) -> li
     """Split samples of ``lengths`` (n,) tokens into batches with nearly equal sums of at most ``most_tokens``.
 
     Returns the samples' indices; the number of batches is a multiple of ``ranks``. Longest samples first, each goes to
-    the batch that has the fewest tokens; OpenRLHF's differencing method takes seconds and balances no better. A batch
-    has more tokens only if the samples are too few or too long. Raises ValueError for fewer samples than ranks.
+    the batch that has the fewest tokens; OpenRLHF's differencing method takes seconds and balances no better. If a
+    sample is longer than ``most_tokens``, all batches may be as long; if the samples are too few, they have more
+    tokens. Raises ValueError for fewer samples than ranks.
     """
     if len(lengths) < ranks:
         raise ValueError(f"{len(lengths)} samples cannot fill a batch on each of {ranks} ranks")
+    most_tokens = max(most_tokens, int(lengths.max()))
     order = np.argsort(-lengths, kind="stable").tolist()
     most = len(lengths) // ranks * ranks
     for count in range(max(math.ceil(lengths.sum() / most_tokens / ranks), 1) * ranks, most + 1, ranks):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -96,7 +97,13 @@ class CheckpointedTraining(BasePPOTrainer):  # type: ignore[misc]
             diversity.save(paths.diversity(tag))
         if pool is not None:
             pool.snapshot(tag)
-        yield client_states if pool is None else {**client_states, "memory_snapshot": tag}
+        try:
+            yield client_states if pool is None else {**client_states, "memory_snapshot": tag}
+        except ray.exceptions.RayTaskError as error:
+            if "inline_container" not in str(error):  # how torch.save names a file that it could not write
+                raise
+            problem = f"{paths.checkpoints}: the checkpoint {tag} could not be written; is the disk full?"
+            raise OSError(errno.ENOSPC, problem) from error
         mark_complete(paths, tag, step)
         # On a shared disk, files from another node may appear with a delay.
         saved = saved_tags(paths) | {tag}

@@ -117,6 +117,8 @@ class MedsTrainingActor(MedsTraining, plain_class(async_module.TrainingActor), E
         Ray pickles methods that it cannot find by name, such as those inherited from a decorated class, with a copy of
         their class. The inherited method calls super(), which fails on a copy.
         """
+        if self.args.train.partial_rollout_enable:  # OpenRLHF pauses the engines that it knows, and one may be lost
+            self._fleet.keep_those_with_weights()
         super().broadcast_to_vllm()
 
 

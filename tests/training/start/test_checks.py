@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import GPT2Config, LlamaConfig, Qwen2Config, T5Config
 
+from meds_openrlhf.checkpoints import Checkpoint
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
@@ -39,6 +40,7 @@ ANSWER_BONUS = "--meds.exploration.answer_bonus=0.1 --meds.memory.preset=answers
 REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_positive: [
         *[(f"--{key}=0", f"{key}=0: must be at least 1.") for key in ("vllm.num_engines", "train.micro_batch_size")],
+        ("--ckpt.save_steps=0", "ckpt.save_steps=0: must be at least 1, or -1 for never."),
         ("--vllm.num_engines=null", "vllm.num_engines: is not set. Set it to at least 1."),
     ],
     checks.require_reward: [
@@ -50,13 +52,22 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_two_checkpoints: [
         ("--ckpt.max_num=1 --ckpt.save_steps=5", "ckpt.max_num=1: leaves no complete checkpoint while the next"),
     ],
+    checks.require_saved_state: [
+        ("--train.enable_ema", "train.enable_ema=True: is not in OpenRLHF's checkpoints, so no run could resume."),
+        ("--algo.kl.target=6", "algo.kl.target=6.0: is not in OpenRLHF's checkpoints"),
+    ],
+    checks.require_whole_generation: [
+        ("--rollout.vllm_generate_batch_size=512", "generate_batch_size=512: is below rollout.batch_size, 1024, which"),
+    ],
+    checks.require_whole_weights: [
+        ("--ds.tensor_parallel_size=2 --ds.zero_stage=3", "tensor_parallel_size=2: does not work with ds.zero_stage=3"),
+    ],
     checks.require_lora: [
         ("--ds.lora.rank=-1", "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
         (f"{LORA} --ds.lora.alpha=0", "ds.lora.alpha=0: must be at least 1."),
         (f"{LORA} --ds.lora.dropout=1", "ds.lora.dropout=1.0: must be at least 0 and below 1."),
         (f"{LORA} --ds.load_in_4bit", "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters"),
         (f"{LORA} --ds.tensor_parallel_size=2", "ds.tensor_parallel_size=2: does not work with ds.lora."),
-        (f"{LORA} --train.enable_ema", "train.enable_ema=True: does not work with ds.lora."),
     ],
     checks.require_length_penalties: [
         (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
@@ -72,6 +83,10 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_minibatches: [
         (f"{PROMPTS} --train.batch_size=10", "train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
         (f"{PROMPTS} --train.batch_size=12", "to a prompt and divide the 4096 of a step."),
+        (
+            "--train.batch_size=24",
+            "train.batch_size=24: must divide the 4096 responses of a step (rollout.batch_size x",
+        ),
         (f"{PROMPTS} {CRITIC}", "meds.policy.minibatches=prompts: a critic would train on other mini-batches."),
     ],
     checks.require_exploration: [
@@ -113,7 +128,7 @@ def test_every_check_refuses_something() -> None:
     assert set(REFUSED) == {*checks.OF_FLAGS, *checks.OF_ARGUMENTS}
 
 
-FITTING = ["", "--ckpt.max_num=1", "--ds.load_in_4bit --train.enable_ema", f"{LORA} --ds.lora.dropout=0.5", AGENT]
+FITTING = ["", "--ckpt.max_num=1", "--ds.load_in_4bit --ds.zero_stage=3", f"{LORA} --ds.lora.dropout=0.5", AGENT]
 FITTING += [f"{OVERLONG}=64", f"{EXTRAS}=64 {FILTERED} {WEIGHTS}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
 FITTING += [f"{ANSWER_BONUS} {ONE}", f"{BATCH_SCOPE} --meds.enabled=false {ONE}"]
 
@@ -200,15 +215,31 @@ def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weig
         checks.require_recordable(args, T5Config())
 
 
-def test_a_resume_with_other_adapters(tmp_path: Path) -> None:
+def test_a_resume_with_other_adapters_or_another_stage(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     saved = RunConfig(MedsSettings(run_dir="x"), {"ds.lora.rank": 8, "ds.lora.target_modules": ["q_proj"]})
     paths.config.write_text(saved.as_yaml())
-    checks.require_same_adapters(saved, paths)
-    for key, value in (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"])):
+    checks.require_same_parts(saved, paths)
+    others = (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"]), ("ds.zero_stage", 3))
+    for key, value in others:
         changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
         with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was saved with .* Resume with that"):
-            checks.require_same_adapters(changed, paths)
+            checks.require_same_parts(changed, paths)
+
+
+def test_a_converted_checkpoint_is_the_newest(tmp_path: Path) -> None:
+    paths, newest = RunPaths(tmp_path), Checkpoint("global_step60", 60)
+    checks.require_universal(arguments(), paths, newest)
+    args = arguments(**{"ds.use_universal_ckpt": True})
+    paths.policy_checkpoints.mkdir(parents=True)
+    for converted, found in ((None, "none"), ("global_step50_universal", "global_step50_universal")):
+        if converted:
+            (paths.policy_checkpoints / "latest_universal").write_text(converted)
+        message = f"use_universal_ckpt=True: the converted checkpoint is {found}, and the run's newest is global_step60"
+        with pytest.raises(ConfigError, match=message):
+            checks.require_universal(args, paths, newest)
+    (paths.policy_checkpoints / "latest_universal").write_text("global_step60_universal")
+    checks.require_universal(args, paths, newest)
 
 
 @pytest.mark.parametrize(

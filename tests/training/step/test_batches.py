@@ -105,12 +105,17 @@ def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: li
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     assert len(batches) % ranks == 0
     sums = [sum(lengths[one] for one in batch) for batch in batches]
+    most = max(most, *lengths)
     fits = max(sums) <= most
     assert fits or len(batches) == len(lengths) // ranks * ranks  # no more batches can be made
     if fits:
         fewer = max(-(-sum(lengths) // most), ranks)  # so many at least
         assert len(batches) <= 2 * fewer + ranks
         assert max(sums) - min(sums) <= max(lengths)
+
+
+def test_a_sample_that_is_too_long_leaves_the_batches_of_the_others_as_they_are() -> None:
+    assert len(even_batches(np.array([20, *[2] * 40]), 10, 1)) == 5
 
 
 def test_a_batch_may_be_exactly_full_and_every_rank_needs_a_sample() -> None:
