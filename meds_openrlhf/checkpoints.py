@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from meds_openrlhf.files import write_atomically
@@ -17,6 +18,7 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import RunPaths
 
 ROLES = ("_actor", "_critic")
+TAG = re.compile(r"(best_)?global_step\d+")
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 
@@ -78,12 +80,14 @@ def remove_stale(paths: RunPaths, saved: set[str]) -> None:
 
 
 def remove_partial(paths: RunPaths) -> None:
-    """Remove the folders of saves that were interrupted: OpenRLHF would count them, and keep fewer complete ones."""
+    """Remove the folders of saves that were interrupted: OpenRLHF would count them, and keep fewer complete ones.
+
+    Without a single marker nothing is removed, because then it is the markers that are missing.
+    """
     marked = {marker.name for marker in paths.complete.glob("*global_step*")}
-    for role in ROLES:
-        for folder in (paths.checkpoints / role).glob("*global_step*"):
-            if folder.name.removesuffix("_universal") not in marked:
-                shutil.rmtree(folder, ignore_errors=True)
+    for folder in chain.from_iterable((paths.checkpoints / role).glob("*global_step*") for role in ROLES if marked):
+        if TAG.fullmatch(folder.name) and folder.name not in marked:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def saved_tags(paths: RunPaths) -> set[str]:

@@ -60,7 +60,7 @@ class RunPaths:
     complete = Below("checkpoints/complete")
     diversity_folder = Below("checkpoints/diversity")
     model = Below("model")  # OpenRLHF's ``ckpt.output_dir``
-    model_complete = Below("model/tokenizer_config.json")  # written last
+    model_complete = Below("model/tokenizer_config.json")  # written after the weights
     tokenizer = Below("tokenizer.json")
     report = Below("report.html")
     tracking = Below("tracking.json")

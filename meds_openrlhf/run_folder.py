@@ -60,7 +60,6 @@ def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None) 
     for log in (paths.metrics, paths.evaluations):
         StepLog(log).cut_after(step)
     forget_after(paths, step)
-    paths.model_complete.unlink(missing_ok=True)  # a policy that was trained to an earlier end
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
     write_atomically(paths.config, config.as_yaml())

@@ -24,25 +24,20 @@ def test_two_drivers_never_share_a_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_policy_that_was_trained_to_an_earlier_end_is_whole_no_more(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    paths.model.mkdir()
-    paths.model_complete.touch()
-    set_back(paths, RunConfig(meds=MedsSettings(run_dir=str(tmp_path)), openrlhf={}), None)
-    assert not paths.model_complete.exists()
-
-
 def test_a_save_that_was_interrupted_is_removed_and_no_other(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    for tag in ("global_step2", "global_step2_universal", "best_global_step1", "global_step3"):
+    others = ["global_step2_universal", "global_step3.bak", "latest"]
+    for tag in (*others[:2], "best_global_step1", "global_step2", "global_step3"):
         (paths.policy_checkpoints / tag).mkdir(parents=True)
         (paths.policy_checkpoints / tag / "part").touch()
     (paths.policy_checkpoints / "latest").touch()
-    for tag in ("global_step2", "best_global_step1"):
-        mark_complete(paths, tag, 2)
-    set_back(paths, RunConfig(meds=MedsSettings(run_dir=str(tmp_path)), openrlhf={}), None)
-    left = sorted(path.name for path in paths.policy_checkpoints.iterdir())
-    assert left == ["best_global_step1", "global_step2", "global_step2_universal", "latest"]
+    config = RunConfig(meds=MedsSettings(run_dir=str(tmp_path)), openrlhf={})
+    for marked in ([], ["global_step2", "best_global_step1"]):
+        for tag in marked:
+            mark_complete(paths, tag, 2)
+        set_back(paths, config, None)
+        left = {path.name for path in paths.policy_checkpoints.iterdir()}
+        assert left == {*others, "global_step2", "best_global_step1", *([] if marked else ["global_step3"])}
 
 
 def test_without_locks_one_line_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

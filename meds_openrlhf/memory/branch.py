@@ -64,10 +64,10 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
 def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float | None = WAIT_SECONDS) -> None:
     """Rewrite the memory at ``paths`` if it is of format 2 or has another number of shards than ``wanted``.
 
-    The next start repeats an interrupted rewrite: the old files stay in ``memory-before`` until ``format.json``, the
-    last new file, is written. A snapshot that does not match the files, such as one of steps that a restart has undone,
-    is skipped with a warning. Raises MemoryCorruptionError if a file of rows is damaged, and MemoryBusyError if another
-    process writes to the memory.
+    The next start undoes an interrupted rewrite, and begins again if it is still wanted: the old files stay in
+    ``memory-before`` until ``format.json``, the last new file, is written. A snapshot that does not match the files,
+    such as one of steps that a restart has undone, is skipped with a warning. Raises MemoryCorruptionError if a file of
+    rows is damaged, and MemoryBusyError if another process writes to the memory.
     """
     old = paths.before
     if old.root.exists():  # a rewrite was interrupted, in the middle or at the very end

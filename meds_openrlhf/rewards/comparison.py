@@ -20,7 +20,7 @@ from latex2sympy2_extended import (  # type: ignore[import-untyped]
 )
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
-from sympy import Expr, Float, I, Interval, Rational, Set, Tuple  # type: ignore[import-untyped]
+from sympy import Expr, Float, I, Interval, Pow, Rational, Set, Tuple  # type: ignore[import-untyped]
 
 from meds_openrlhf.rewards.normalize import Answer, UnreadableError, read
 
@@ -139,9 +139,10 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
 
 def _exact(expression: Any) -> Any:
     """A number with rational numbers for its decimals: 8.7 * 10**8 is 870000000, of which floats miss a bit."""
-    if not getattr(expression, "is_number", False):
-        return expression
-    return expression.xreplace({number: Rational(str(number)) for number in expression.atoms(Float)})
+    floats = expression.atoms(Float) if getattr(expression, "is_number", False) else ()
+    if not floats or any(not power.exp.is_Integer or abs(power.exp) > 1000 for power in expression.atoms(Pow)):
+        return expression  # exact powers may take forever
+    return expression.xreplace({number: Rational(str(number)) for number in floats})
 
 
 def _digits_agree(gold: Any, given: Any) -> bool:

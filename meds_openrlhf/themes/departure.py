@@ -46,8 +46,8 @@ def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tu
 
     Without a wrong number, these are its last words.
     """
-    words, numbers = words_of(response, given, right), enumerate(_WORD.findall(response))
-    wrong = (place for place, word in numbers if word[0].isdigit() and word not in given | right)
+    words, known = words_of(response, given, right), given | right
+    wrong = (place for place, word in enumerate(_WORD.findall(response)) if word[0].isdigit() and word not in known)
     first = next(wrong, len(words))  # not by the words, because "wrong" may be written as well
     part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
     places = list(islice(_WORD.finditer(response), part.start, part.stop))

@@ -109,6 +109,7 @@ class Run:
 
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
+        self.job.paths.model_complete.unlink(missing_ok=True)  # of a policy that was trained to an earlier end
         following = Following(actors.control, self.members, self.console, self.interruptions, self.trackers)
         stopped = following.to_the_end(actors.trainer.fit.remote())
         if stopped is not None:

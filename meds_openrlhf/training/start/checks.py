@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.checkpoints import Checkpoint
+from meds_openrlhf.checkpoints import ROLES, Checkpoint
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
@@ -47,7 +47,7 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
         value = flags.get(key)  # the parser checks values that are not numbers
         if isinstance(value, int | float) and value < 1:
             raise ConfigError(key, value, "must be at least 1.")
-    for key in ("ckpt.save_steps", "eval.steps", "logger.logging_steps"):
+    for key in ("ckpt.save_steps", "eval.steps"):
         if flags.get(key) == 0:
             raise ConfigError(key, 0, "must be at least 1, or -1 for never.")
     if flags.get("vllm.num_engines") is None:
@@ -80,11 +80,8 @@ def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
 
 def require_saved_state(_config: RunConfig, args: SimpleNamespace) -> None:
     """Refuse what OpenRLHF's checkpoints lack: a resumed run would begin it anew, and save a wrong model."""
-    for field, value, off in (
-        ("train.enable_ema", args.train.enable_ema, False),
-        ("algo.kl.target", args.algo.kl.target, None),
-    ):
-        if value != off:
+    for field, value in (("train.enable_ema", args.train.enable_ema), ("algo.kl.target", args.algo.kl.target)):
+        if value:
             raise ConfigError(field, value, "is not in OpenRLHF's checkpoints, so no run could resume. Leave it out.")
 
 
@@ -364,14 +361,16 @@ def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
 
 
 def require_universal(args: SimpleNamespace, paths: RunPaths, checkpoint: Checkpoint) -> None:
-    """Require that the universal checkpoint, which DeepSpeed loads, is the run's newest checkpoint."""
-    if not args.ds.use_universal_ckpt:
-        return
-    latest = paths.policy_checkpoints / "latest_universal"
-    found = latest.read_text().strip() if latest.is_file() else "none"
-    if found.removesuffix("_universal") != checkpoint.tag:
-        hint = f"the converted checkpoint is {found}, and the run's newest is {checkpoint.tag}. Convert the latter."
-        raise ConfigError("ds.use_universal_ckpt", True, hint)
+    """Require that the universal checkpoint of each role, which DeepSpeed loads, is the run's newest checkpoint."""
+    wanted = f"{checkpoint.tag}_universal"
+    for role in ROLES if args.ds.use_universal_ckpt else ():
+        folder = paths.checkpoints / role
+        latest = folder / "latest_universal"
+        found = latest.read_text().strip() if latest.is_file() else "none"
+        if folder.is_dir() and found != wanted:
+            hint = f"would load {found} in {folder}, but the newest checkpoint's is {wanted}. Make it with DeepSpeed's "
+            hint += "ds_to_universal.py, or leave the flag out if as many ranks resume as saved it."
+            raise ConfigError("ds.use_universal_ckpt", True, hint)
 
 
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:

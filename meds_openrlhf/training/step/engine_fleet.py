@@ -114,7 +114,7 @@ class EngineFleet:
     # ── engines ──
 
     def keep_those_with_weights(self) -> None:
-        """Drop engines that are unavailable or lack the weights; called before responses are generated."""
+        """Drop engines that are unavailable or lack the weights; called before engines generate or pause."""
         self._use({engine: status for engine, status in self._statuses().items() if status.has_weights})
 
     def take_in_restarted(self) -> bool:
