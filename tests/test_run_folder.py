@@ -26,7 +26,7 @@ def test_two_drivers_never_share_a_folder(tmp_path: Path) -> None:
 
 def test_a_save_that_was_interrupted_is_removed_and_no_other(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    others = ["global_step2_universal", "global_step3.bak", "latest"]
+    others = ["global_step2.bak", "old_global_step3", "latest"]
     for tag in (*others[:2], "best_global_step1", "global_step2", "global_step3"):
         (paths.policy_checkpoints / tag).mkdir(parents=True)
         (paths.policy_checkpoints / tag / "part").touch()

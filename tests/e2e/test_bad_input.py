@@ -48,7 +48,7 @@ def only_line(text: str) -> str:
             "--ds.lora.rank=4 --ds.lora.target_modules=query",
             "ds.lora.target_modules=query: names no linear layer; ",
         ),
-        ("--train.enable_ema", "train.enable_ema=True: is not in OpenRLHF's checkpoints"),
+        ("--train.enable_ema", "train.enable_ema=True: is in no checkpoint, so no run could resume."),
     ],
 )
 def test_refused_before_anything_starts(

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.checkpoints import ROLES, Checkpoint
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
@@ -80,9 +79,13 @@ def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
 
 def require_saved_state(_config: RunConfig, args: SimpleNamespace) -> None:
     """Refuse what OpenRLHF's checkpoints lack: a resumed run would begin it anew, and save a wrong model."""
-    for field, value in (("train.enable_ema", args.train.enable_ema), ("algo.kl.target", args.algo.kl.target)):
+    for field, value, reason in (
+        ("train.enable_ema", args.train.enable_ema, "is in no checkpoint"),
+        ("algo.kl.target", args.algo.kl.target, "adapts a coefficient that is in no checkpoint"),
+        ("ds.use_universal_ckpt", args.ds.use_universal_ckpt, "would load the converted checkpoint at every resume"),
+    ):
         if value:
-            raise ConfigError(field, value, "is not in OpenRLHF's checkpoints, so no run could resume. Leave it out.")
+            raise ConfigError(field, value, f"{reason}, so no run could resume. Leave it out.")
 
 
 def require_whole_generation(_config: RunConfig, args: SimpleNamespace) -> None:
@@ -358,19 +361,6 @@ def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
         now, before = config.openrlhf.get(key, default), saved.get(key, default)
         if before != now:
             raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")
-
-
-def require_universal(args: SimpleNamespace, paths: RunPaths, checkpoint: Checkpoint) -> None:
-    """Require that the universal checkpoint of each role, which DeepSpeed loads, is the run's newest checkpoint."""
-    wanted = f"{checkpoint.tag}_universal"
-    for role in ROLES if args.ds.use_universal_ckpt else ():
-        folder = paths.checkpoints / role
-        latest = folder / "latest_universal"
-        found = latest.read_text().strip() if latest.is_file() else "none"
-        if folder.is_dir() and found != wanted:
-            hint = f"would load {found} in {folder}, but the newest checkpoint's is {wanted}. Make it with DeepSpeed's "
-            hint += "ds_to_universal.py, or leave the flag out if as many ranks resume as saved it."
-            raise ConfigError("ds.use_universal_ckpt", True, hint)
 
 
 def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:

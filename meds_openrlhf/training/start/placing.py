@@ -41,8 +41,7 @@ class Request:
     flags: Mapping[str, Any]
     args: SimpleNamespace
     models: Mapping[str, FoundShape]  # by role
-    saved_ranks: Mapping[str, int]  # number of ranks by role that the checkpoint to resume from needs
-    has_checkpoint: bool = False
+    saved_ranks: Mapping[str, int]  # number of ranks by role, in the checkpoint to resume from
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,7 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     args = parse_openrlhf_arguments({**flags, **added})
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
-    needed = {} if args.ds.use_universal_ckpt else saved_ranks or {}
-    return Request(config, flags, args, models_of(args), needed, has_checkpoint=saved_ranks is not None)
+    return Request(config, flags, args, models_of(args), saved_ranks or {})
 
 
 def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
@@ -98,7 +96,7 @@ def place_when_free(request: Request, resume: bool, inventory: Callable[[], Sequ
 
     def placed(nodes: Sequence[Node]) -> Placement:
         try:
-            return place(request, nodes, None if request.has_checkpoint else [node.emptied() for node in nodes])
+            return place(request, nodes, None if request.saved_ranks else [node.emptied() for node in nodes])
         except Shortage as shortage:
             raise _with_smaller_counts(request, nodes, shortage) from None
 

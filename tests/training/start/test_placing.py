@@ -113,8 +113,6 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
         placed("colocate", "4x8", saved={"policy": 16}, actor__num_nodes=1, actor__num_gpus_per_node=8)
     with pytest.raises(Shortage, match="no room for 2 x 8 GPUs on one node for policy "):
         placed("colocate", "1x8", saved={"policy": 16})
-    universal = {"ds__use_universal_ckpt": True, "vllm__num_engines": 1, "actor__num_gpus_per_node": 4}
-    assert placed("flags", "1x8", saved={"policy": 16}, **universal).args.actor.num_gpus_per_node == 4
 
 
 def request(timeout: float) -> Request:
