@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
 from meds_openrlhf.results.figures import legend_below, look, panels
 from meds_openrlhf.results.intervals import LEVEL
-from meds_openrlhf.results.tables import counted
+from meds_openrlhf.text_table import counted
 
 
 def draw(comparison: Comparison) -> Figure:

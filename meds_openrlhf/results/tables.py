@@ -30,11 +30,6 @@ def shown(value: float | None, form: str = ".2f") -> str:
     return "" if value is None else format(value, form)
 
 
-def counted(number: int, thing: str) -> str:
-    """Format a count, e.g. ``1 problem`` and ``30 problems``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
-
-
 def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
     """Write the numbers as JSON. Raises ValueError for NaN, which JSON lacks; use None instead."""
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from meds_openrlhf.results.tables import counted, markdown, shown, write_numbers
+from meds_openrlhf.results.tables import markdown, shown, write_numbers
 
 
 def test_a_table_is_markdown_and_lines_up() -> None:
@@ -15,9 +15,8 @@ def test_a_table_is_markdown_and_lines_up() -> None:
     assert markdown(table[:0]) == "| run |   n |\n|-----|----:|"
 
 
-def test_numbers_and_counts() -> None:
+def test_numbers() -> None:
     assert [shown(None), shown(1.005), shown(0.5, "+.1f")] == ["", "1.00", "+0.5"]
-    assert [counted(1, "problem"), counted(30, "problem")] == ["1 problem", "30 problems"]
 
 
 def test_numbers_are_json_without_nan(tmp_path: Path) -> None:
