@@ -19,12 +19,13 @@ from tests.e2e.runs import Run, read_memory
 SMALL = ("--rollout.batch_size=2", "--train.batch_size=16")
 
 
-def require_trained(run: Run, steps: int) -> None:
+def require_trained(run: Run, steps: int, extras: bool = False) -> None:
     assert len(run.steps) >= steps
     assert (run.paths.model / "config.json").exists()
     assert any(one["actor_grad_norm"] > 0 for one in run.steps)
     rates = [one["actor_lr"] for one in run.steps]
-    assert rates[0] < rates[1] == pytest.approx(3e-4)  # warmed up after two steps, and constant from there
+    assert rates[0] < rates[1] or extras  # whose updates may end the warm-up in the first step
+    assert rates[1] == pytest.approx(3e-4)  # warmed up after two steps, and constant from there
     assert rates[-1] == pytest.approx(3e-4)
     assert run.paths.rollout_steps() == [one["step"] for one in run.steps]
     assert write_report([run.paths.root], run.paths.report).stat().st_size > 50_000
@@ -77,7 +78,7 @@ def test_weights_colocated_and_groups_without_a_right_answer_beside_the_others(
     run = train(
         *SMALL, *fours, *flags, *answers, *evaluation, *saving, "--meds.placement.mode=colocate", method="dapo"
     )  # fmt: skip
-    require_trained(run, 12)
+    require_trained(run, 12, extras=True)
     assert re.search(r"policy \+ engines: 1 GPU on \S+; memory: 2 shards on CPUs", run.output)
     assert all(0 < step["rollout/reward_mean"] < 1 for step in run.steps)  # no step of extras alone
     assert all(step["meds/penalty_mean"] == 0 for step in run.steps)  # weights act on advantages
