@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 from meds_openrlhf.files import write_atomically
@@ -85,9 +84,10 @@ def remove_partial(paths: RunPaths) -> None:
     Without a single marker nothing is removed, because then it is the markers that are missing.
     """
     marked = {marker.name for marker in paths.complete.glob("*global_step*")}
-    for folder in chain.from_iterable((paths.checkpoints / role).glob("*global_step*") for role in ROLES if marked):
-        if TAG.fullmatch(folder.name) and folder.name not in marked:
-            shutil.rmtree(folder, ignore_errors=True)
+    for role in ROLES if marked else ():
+        for folder in (paths.checkpoints / role).glob("*global_step*"):
+            if TAG.fullmatch(folder.name) and folder.name not in marked:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def saved_tags(paths: RunPaths) -> set[str]:

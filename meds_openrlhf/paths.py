@@ -31,6 +31,8 @@ from pathlib import Path
 STEPS_NAME = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.arrow")
 ROLLOUTS_NAME = re.compile(r"\d{6,}\.arrow")
 SHARD_NAME = re.compile(r"shard-(\d{4,})")
+# The last file that OpenRLHF writes into a model's folder, after the weights.
+MODEL_WRITTEN = "tokenizer_config.json"
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 
 
@@ -60,7 +62,7 @@ class RunPaths:
     complete = Below("checkpoints/complete")
     diversity_folder = Below("checkpoints/diversity")
     model = Below("model")  # OpenRLHF's ``ckpt.output_dir``
-    model_complete = Below("model/tokenizer_config.json")  # written after the weights
+    model_complete = Below(f"model/{MODEL_WRITTEN}")
     tokenizer = Below("tokenizer.json")
     report = Below("report.html")
     tracking = Below("tracking.json")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
-from meds_openrlhf.features.answer import AnswerOpenings
+from meds_openrlhf.features.answer import AnswerOpenings, answer_start
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import write_atomically
@@ -201,4 +201,4 @@ def _answer_start(rollout: Rollout, span: tuple[int, str | None] | None) -> int 
     """The number of characters before the answer, which ``span`` gives in bytes."""
     if span is None or span[1] is None:
         return None
-    return rollout.response.index(span[1], len(rollout.response.encode()[: span[0]].decode()))
+    return answer_start(rollout.response, span[0], span[1])

@@ -77,6 +77,11 @@ def answer_behind(text: str, in_braces: bool = True) -> str | None:
     return None
 
 
+def answer_start(text: str, opening: int, answer: str) -> int:
+    """Return the number of characters before ``answer``, which follows the first ``opening`` bytes of ``text``."""
+    return text.index(answer, len(text.encode()[:opening].decode(errors="replace")))
+
+
 class AnswerOpenings:
     """Where final answers begin: behind one of the texts ``openings``, such as ``\\boxed{``, or where ``pattern`` says.
 

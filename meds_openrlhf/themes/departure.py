@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import islice
 
 _WORD = re.compile(r"\d+(?:\.\d+)?|\\?[^\W\d]+|[^\w\s]")
 
@@ -46,9 +45,10 @@ def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tu
 
     Without a wrong number, these are its last words.
     """
-    words, known = words_of(response, given, right), given | right
-    wrong = (place for place, word in enumerate(_WORD.findall(response)) if word[0].isdigit() and word not in known)
-    first = next(wrong, len(words))  # not by the words, because "wrong" may be written as well
+    written, known = list(_WORD.finditer(response)), given | right
+    wrong = (place for place, word in enumerate(written) if word[0][0].isdigit() and word[0] not in known)
+    first = next(wrong, len(written))  # not the first `WRONG`, which may be a word of the response
     part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
-    places = list(islice(_WORD.finditer(response), part.start, part.stop))
-    return words[part], slice(places[0].start(), places[-1].end()) if places else slice(0, 0)
+    places = written[part]
+    characters = slice(places[0].start(), places[-1].end()) if places else slice(0, 0)
+    return words_of(response, given, right)[part], characters

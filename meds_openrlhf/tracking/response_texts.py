@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.features.answer import AnswerOpenings, without_ending
+from meds_openrlhf.features.answer import AnswerOpenings, answer_start, without_ending
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
@@ -61,17 +61,15 @@ class ResponseReader:
                 yield self._join([(next(texts), bool(generated[start])) for start, _ in of_response])
 
     def _join(self, turns: list[tuple[str, bool]]) -> ResponseText:
-        response, answer, answer_start = "", None, None
+        response, answer, start = "", None, None
         for text, is_generated in turns:
             shown = without_ending(text, self._special)
-            encoded = shown.encode()
-            found = self._answers.last_answer(encoded) if is_generated else None
+            found = self._answers.last_answer(shown.encode()) if is_generated else None
             if found is not None:  # a later answer replaces an earlier answer
-                (opening, answer), answer_start = found, None
-                if answer is not None:
-                    answer_start = len(response) + shown.index(answer, len(encoded[:opening].decode(errors="replace")))
+                opening, answer = found
+                start = None if answer is None else len(response) + answer_start(shown, opening, answer)
             response += text
-        return ResponseText(without_ending(response, self._special), answer, answer_start)
+        return ResponseText(without_ending(response, self._special), answer, start)
 
     @cached_property
     def _decode(self) -> Any:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
-from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.paths import MODEL_WRITTEN, RunPaths
 
 T = TypeVar("T")
 
@@ -25,8 +25,6 @@ HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 _LABELLED = re.compile(r"([^/=]+)=(.+)")
 _AT_STEP = re.compile(r"(.+)@(\d+)")
 _HF_OF_A_STEP = re.compile(r"global_step(\d+)_hf")
-# The last file that OpenRLHF writes into a model's folder, after the weights.
-_LAST_WRITTEN = "tokenizer_config.json"
 _EDGE_BYTES = 1 << 20
 
 
@@ -155,7 +153,7 @@ def _checkpoint_of(word: _Word) -> Model:
     folders = {
         int(match[1]): entry
         for entry in (sorted(paths.checkpoints.iterdir()) if paths.checkpoints.is_dir() else [])
-        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / _LAST_WRITTEN).is_file()
+        if (match := _HF_OF_A_STEP.fullmatch(entry.name)) and (entry / MODEL_WRITTEN).is_file()
     }
     # A regular checkpoint comes after the best checkpoint of the same step and so replaces it.
     shards = {whole.step: paths.policy_checkpoints / whole.tag for whole in whole_checkpoints(paths)}

@@ -78,7 +78,7 @@ def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
 
 
 def require_saved_state(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Refuse what OpenRLHF's checkpoints lack: a resumed run would begin it anew, and save a wrong model."""
+    """Refuse what OpenRLHF's checkpoints lack: a resumed run would start over with it and save a wrong model."""
     for field, value, reason in (
         ("train.enable_ema", args.train.enable_ema, "is in no checkpoint"),
         ("algo.kl.target", args.algo.kl.target, "adapts a coefficient that is in no checkpoint"),

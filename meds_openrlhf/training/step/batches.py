@@ -171,9 +171,10 @@ def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, mi
         ranks = batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
         minibatch, seed = args.train.batch_size // samples, [args.train.seed, step]
         return flat_experiences(experiences, order_by_prompts(lengths, samples, minibatch, ranks, seed))
-    dealt = experiences
-    if args.train.dynamic_batch_enable:
-        dealt = balance_experiences([copy.copy(batch) for batch in experiences], args)  # it removes their index
+    if not args.train.dynamic_batch_enable:
+        return experiences
+    copies = [copy.copy(batch) for batch in experiences]  # OpenRLHF removes their index
+    dealt: list[Experience] = balance_experiences(copies, args)
     return dealt
 
 

@@ -38,13 +38,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import (
-    advantages_added,
-    advantages_instead,
-    shape,
-    sizes_in_batch,
-    weigh,
-)
+from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.shaping.weights import shuffled
 from meds_openrlhf.tracking.metrics import step_metrics

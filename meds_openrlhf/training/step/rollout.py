@@ -66,14 +66,14 @@ class RolloutGenerator(SamplesGenerator):
         samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
         if exhausted:
             samples = self._without_surplus(samples)
-        batch, even = len(samples), even_batch(self.args)
         if samples:
+            batch, even = len(samples), even_batch(self.args)
             samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
-        for place, sample in enumerate(samples):
-            sample.info[GENERATED_TOKENS] = torch.tensor([self._generated_tokens / len(samples)], dtype=torch.float64)
-            sample.info[IS_EXTRA] = torch.tensor([place >= batch])
-        if samples:  # tokens of an epoch's end that is too short for a step count for the next one
-            self._generated_tokens = 0
+            each = self._generated_tokens / len(samples)
+            for place, sample in enumerate(samples):
+                sample.info[GENERATED_TOKENS] = torch.tensor([each], dtype=torch.float64)
+                sample.info[IS_EXTRA] = torch.tensor([place >= batch])
+            self._generated_tokens = 0  # an epoch's end that is too short for a step counts for the next one
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
         return samples, passed, consumed, exhausted
