@@ -23,6 +23,7 @@ from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped]
 from analysis.command_line import Command, Finding
 from analysis.known_mistakes import wrong_and_explained
 from analysis.mistakes import Explanation
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.options import folders
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, read_atlas
@@ -45,13 +46,15 @@ def analyse(runs: Annotated[Sequence[Path], folders("folders of runs of the arit
 
 
 def scores_of(run: Path) -> dict[str, float]:
-    """The adjusted Rand index of each way. Raises ConfigError for a run without wrong rollouts with layer logits."""
+    """The adjusted Rand index of each way. Raises ConfigError for a run without explained errors in clusters."""
     (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
     assert atlas is not None  # it has wrong rollouts
     _, texts = texts_of(atlas, np.arange(len(atlas.clusters)))
     with_text = np.array([any(cluster.responses) for cluster in texts], bool)
     cluster, kind = _clusters_of_rows(atlas, with_text), _kinds_of_rows(atlas, wrong, explanations)
     compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right
+    if not compared.any():
+        raise ConfigError("RUN", str(run), "has no clustered rollout that a mistake explains. Name a longer run.")
     cluster, kind = cluster[compared], kind[compared]
     grouped = {name: joined(vectors, MOST_THEMES) for name, vectors in _ways(atlas, texts, with_text).items()}
     most_frequent = pd.Series(kind).groupby(cluster).agg(lambda kinds: kinds.mode()[0])

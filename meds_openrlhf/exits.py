@@ -7,8 +7,11 @@ import os
 import select
 from typing import TextIO
 
-# Errors that a user can correct: a full disk or quota, a folder that is not writable.
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+# Errors that a user can correct: a full disk or quota, a path that is not writable, or a folder instead of a file.
+DISK_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES,
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 def silence_if_closed(stream: TextIO) -> bool:

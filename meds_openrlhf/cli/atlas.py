@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     roles = (*COLUMNS, "filter")
     for role in columns.keys() - set(roles):
         raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
-    dump = Dump(arguments.files, arguments.format, columns)
+    dump = Dump(arguments.files, arguments.format, columns, without=arguments.out)
     folder = RunFolder(arguments.out, config, _fingerprints(arguments, config.meds), arguments.right_from)
     try:
         with tqdm(unit=" rollouts", leave=False, disable=None) as progress:

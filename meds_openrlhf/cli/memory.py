@@ -62,7 +62,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     settings = memory.settings(_changed(arguments.preset, []))
     overview = survey(memory, settings, arguments.top)
     texts = texts_of_data_set(None if memory.run is None else config_of(memory.run))
-    texts = texts or read_log(RunPaths(arguments.folder)).prompt_texts
+    texts = texts or read_log(memory.run or RunPaths(arguments.folder)).prompt_texts
     if arguments.json:
         content = asdict(overview)
         for cluster in content["biggest"]:

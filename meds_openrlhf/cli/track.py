@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.extras import require_installed
 from meds_openrlhf.cli.parsers import add_command
-from meds_openrlhf.config import ConfigError
+from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 
@@ -74,5 +74,7 @@ def goes_on(paths: RunPaths) -> bool:
     """Whether a process is driving the run."""
     if not paths.lock.exists():
         return False
+    if load_config(paths.config).meds.lock_seconds is None:  # nothing is locked
+        return not paths.model_complete.exists()
     with paths.lock.open() as lock:
         return not try_lock(lock.fileno(), shared=True, optional=True)

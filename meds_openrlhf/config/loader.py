@@ -91,7 +91,7 @@ def value_of(word: str) -> Any:
     """A typed word as YAML reads it, but `#### ` stays a text, not a comment, and `Answer: (.*)`, not a mapping."""
     try:
         value = yaml.safe_load(word)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2026-02-30
         return word
     is_null = value is None and word.strip() in ("", "~", "null", "Null", "NULL")
     is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
@@ -103,7 +103,7 @@ def read_mapping(path: Path, name: str) -> dict[str, Any]:
     """Read the mapping in a YAML file. Raises ConfigError about the argument ``name`` if the file does not hold one."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise ConfigError(name, path, f"is not a readable YAML file ({reason}).") from error
     if not isinstance(content, dict):

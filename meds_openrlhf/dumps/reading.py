@@ -49,15 +49,21 @@ class Dump:
     """The dumps of a run: ``files``, and every dump in them that are folders.
 
     ``columns`` replaces names of columns by their role; its ``filter`` is the filter of lm-eval whose lines count, by
-    default each file's first.
+    default each file's first. A folder ``without`` inside the given ones, such as an earlier atlas, is not read.
 
     Iterating yields (step, rollouts), steps in ascending order; `counts` and `format_name` are complete after it. If
     steps are counted from 0 they are numbered from 1. Raises ConfigError for files that cannot be read or whose steps
     are out of order.
     """
 
-    def __init__(self, files: Sequence[Path], format_name: str = "auto", columns: Mapping[str, str] | None = None):
-        self._files = sorted(_found(files), key=_in_order)
+    def __init__(
+        self,
+        files: Sequence[Path],
+        format_name: str = "auto",
+        columns: Mapping[str, str] | None = None,
+        without: Path | None = None,
+    ):
+        self._files = sorted(_found(files, without and without.resolve()), key=_in_order)
         self._wanted = format_name
         self._columns = dict(columns or {})
         self._wanted_filter = self._columns.pop("filter", None)
@@ -131,12 +137,17 @@ class Dump:
         return self._format.rollout(row)
 
 
-def _found(files: Sequence[Path]) -> list[Path]:
+def _found(files: Sequence[Path], without: Path | None) -> list[Path]:
     """The files, and those of the folders that may be dumps of training. Raises ConfigError if there is none."""
+
+    def is_dump(path: Path, given: Path) -> bool:
+        is_own = without is not None and given.resolve() in without.parents and without in path.resolve().parents
+        return path.suffix in SUFFIXES and not _BESIDE.match(path.name) and not is_own
+
     found: list[Path] = []
     for given in files:
         if given.is_dir():
-            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _BESIDE.match(path.name)]
+            inside = [path for path in given.rglob("*") if is_dump(path, given)]
             if not inside:
                 raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside

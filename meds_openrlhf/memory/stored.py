@@ -154,7 +154,8 @@ class ClusterFacts:
 class Overview:
     """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
 
-    ``noise``: rows in no cluster; ``biggest``: the largest clusters first.
+    Steps are the run's; those of the run that it was branched from are 0 and below. ``noise``: rows in no cluster;
+    ``biggest``: the largest clusters first.
     """
 
     prompts: int
@@ -177,7 +178,8 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
     history = rows.history
     wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
     files = [file for folder in memory.paths.shard_folders().values() for file in folder.glob("*.arrow")]
-    steps = np.unique(rows.step).tolist()
+    offset = memory.format.step_offset
+    steps = (np.unique(rows.step) - offset).tolist()
     return Overview(
         prompts=history.prompts,
         wrong=wrong,
@@ -190,13 +192,13 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
         snapshots=[path.stem for path in memory.manifests()],
         clusters=history.clusters,
         noise=history.noise,
-        biggest=heapq.nlargest(top, _facts(rows), key=lambda cluster: cluster.size),
+        biggest=heapq.nlargest(top, _facts(rows, offset), key=lambda cluster: cluster.size),
     )
 
 
-def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
+def _facts(rows: LoadedRows, offset: int) -> Iterator[ClusterFacts]:
     for (prompt, correct), group in rows.history.groups.items():
-        labels, steps = rows.history.labels[group.rows], rows.step[group.rows]
+        labels, steps = rows.history.labels[group.rows], rows.step[group.rows] - offset
         for label in range(group.clusters):
             seen = steps[labels == label]
             yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(labels), int(seen.min()), int(seen.max()))

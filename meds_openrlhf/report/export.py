@@ -18,13 +18,13 @@ from meds_openrlhf.runs.settings import config_of
 
 
 def export_theme(atlases: Sequence[Atlas], themes: dict[str, Any] | None, theme: str, output: Path) -> None:
-    """Write a line with ``prompt`` and ``answer`` for each prompt that the runs have in a theme; `themes_of`.
+    """Write a line with ``id``, ``prompt`` and ``answer`` for each prompt that the runs have in a theme; `themes_of`.
 
     ``theme`` is its name, or its place in the order of size, from 1. Raises ConfigError for an unknown theme, or if a
     run's log has no right answers.
     """
     names = themes["names"] if themes else []
-    number = names.index(theme) if theme in names else int(theme) - 1 if theme.isdigit() else -1
+    number = names.index(theme) if theme in names else int(theme) - 1 if theme.isdecimal() else -1
     if themes is None or not 0 <= number < len(names):
         known = ", ".join(f"{place} ({name})" for place, name in enumerate(names, start=1))
         hint = f"Name one of: {known}." if names else "There are none: no log has a text of an error that recurs."
@@ -37,7 +37,7 @@ def export_theme(atlases: Sequence[Atlas], themes: dict[str, Any] | None, theme:
             if log.truths[key] is None:
                 hint = "has a log without right answers (data.label_key). Name another run."
                 raise ConfigError("RUN", str(log.paths.root), hint)
-            line = json.dumps({"prompt": texts[key], "answer": log.truths[key]}, ensure_ascii=False)
+            line = json.dumps({"id": key, "prompt": texts[key], "answer": log.truths[key]}, ensure_ascii=False)
             lines.setdefault(key, f"{line}\n")
     write_atomically(output, "".join(lines.values()))
 

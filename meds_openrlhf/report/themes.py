@@ -90,10 +90,11 @@ def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[list[int]]
     members = [spread(places[log.has_text[places]], TEXTS).tolist() for places in map(atlas.members, clusters.tolist())]
     prompts = atlas.clusters["prompt"].to_numpy()[clusters].tolist()
     right = right_places(atlas.rows, log, prompts, TEXTS)
-    found = atlas.responses(chain(*members, *right.values()))
+    found = atlas.responses(chain(*members, *right.values()))  # without those of steps that the run has just removed
+    members = [[place for place in places if place in found] for places in members]
 
     def read(places: list[int]) -> list[str]:
-        return [found[place].text for place in places]
+        return [found[place].text for place in places if place in found]
 
     return members, [
         ClusterTexts(atlas.texts.get(atlas.rows.prompts[prompt], ""), read(places), read(right.get(prompt, [])))

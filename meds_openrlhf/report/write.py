@@ -50,7 +50,7 @@ def write_report(
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
     """
-    _require_names(runs, output)
+    _require_names(runs, {"--output": output, **({"--export": export[1]} if export else {})})
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
     atlases = [read_atlas(RunPaths(run), limits) for run in runs]
@@ -104,7 +104,8 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "done": int(lines[-1]["step"]) if lines else 0,
         "planned": planned_steps(config),
         "ended": paths.model_complete.exists(),  # saved after the last step
-        "started": _changed(paths.config),
+        "started": _changed(paths.tracking) or _changed(paths.config),  # a resumed run writes its settings again
+        "filtered": bool(config and config.openrlhf.get("algo.dynamic_filtering_enable")),
         "last": _changed(paths.metrics),
         "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,
         "summary": summary_of(lines),
@@ -113,9 +114,10 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
     }
 
 
-def _require_names(runs: list[Path], output: Path) -> None:
-    if os.path.isdir(output):  # pathlib's raises for a name that is too long
-        raise ConfigError("--output", str(output), "is a folder. Name a file.")
+def _require_names(runs: list[Path], outputs: dict[str, Path]) -> None:
+    for option, output in outputs.items():
+        if os.path.isdir(output):  # pathlib's raises for a name that is too long
+            raise ConfigError(option, str(output), "is a folder. Name a file.")
     for run in runs:
         if not os.path.isdir(run):
             problem = "is a file" if os.path.exists(run) else "does not exist"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from meds_openrlhf.tracking.redaction import redacted
 KEY_SETTINGS = (
     "actor.model_name_or_path", "data.prompt_dataset", "algo.advantage.estimator", "meds.enabled",
     "meds.memory.preset", "meds.memory.remember", "meds.features.layers", "meds.features.difference",
-    "meds.penalty.scope", "meds.penalty.alpha", "meds.penalty.beta", "meds.policy.entropy_advantage.alpha",
+    "meds.penalty.form", "meds.penalty.scope", "meds.penalty.alpha", "meds.penalty.beta", "meds.penalty.shuffled",
+    "meds.penalty.extras", "meds.policy.entropy_advantage.alpha",
     "actor.adam.lr", "actor.eps_clip_low_high", "algo.kl.init_coef", "algo.dynamic_filtering_enable",
     "rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.temperature", "rollout.max_new_tokens",
     "train.batch_size", "train.num_episodes",
@@ -85,6 +87,7 @@ def method_in_words(config: RunConfig | None) -> str:
         f"entropy advantage {entropy}": entropy > 0,
         f"pass@{pass_at_k} advantages": pass_at_k,
         f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
+        f"{meds.penalty.extras} extras": meds.penalty.extras,
     }
     return ", ".join([*words, *(word for word, used in others.items() if used), _memory_in_words(meds)])
 
@@ -92,10 +95,15 @@ def method_in_words(config: RunConfig | None) -> str:
 def _memory_in_words(meds: MedsSettings) -> str:
     if not meds.enabled:
         return "no memory"
-    if meds.penalty.alpha == 0 or meds.penalty.beta == 0:
-        return f"errors remembered ({meds.memory.preset}), no penalty"
-    what = "bonus within the step" if meds.penalty.scope == "batch" else "MEDS"
-    return f"{what} ({meds.memory.preset}, alpha {meds.penalty.alpha}, beta {meds.penalty.beta})"
+    penalty, preset = meds.penalty, meds.memory.preset
+    if penalty.form == "weights":
+        words = f"MEDS by weights ({preset})"
+    elif penalty.alpha == 0 or penalty.beta == 0:
+        words = f"errors remembered ({preset}), no penalty"
+    else:
+        what = "bonus within the step" if penalty.scope == "batch" else "MEDS"
+        words = f"{what} ({preset}, alpha {penalty.alpha}, beta {penalty.beta})"
+    return f"{words}, sizes shuffled" if penalty.shuffled else words
 
 
 def planned_steps(config: RunConfig | None) -> int | None:
@@ -121,4 +129,6 @@ def planned_steps(config: RunConfig | None) -> int | None:
 def _as_text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
+    with suppress(ValueError):  # YAML reads 1e-6 as text
+        value = float(value) if isinstance(value, str) and "e-" in value else value
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

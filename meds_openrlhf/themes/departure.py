@@ -19,7 +19,7 @@ BEFORE, AFTER = 5, 1  # words that are kept around the first wrong number
 
 def numbers_in(texts: Iterable[str]) -> frozenset[str]:
     """Return all numbers that are written in ``texts``, as they are written."""
-    return frozenset(word for text in texts for word in _WORD.findall(text) if word[0].isdigit())
+    return frozenset(word for text in texts for word in _WORD.findall(text) if word[0].isdecimal())
 
 
 def words_of(response: str, given: frozenset[str], right: frozenset[str]) -> list[str]:
@@ -30,7 +30,7 @@ def words_of(response: str, given: frozenset[str], right: frozenset[str]) -> lis
     words: list[str] = []
     wrong: set[str] = set()
     for word in _WORD.findall(response):
-        if not word[0].isdigit():
+        if not word[0].isdecimal():
             words.append(word.lower())
         elif word in given or word in right:
             words.append(GIVEN if word in given else RIGHT)
@@ -46,7 +46,7 @@ def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tu
     Without a wrong number, these are its last words.
     """
     written, known = list(_WORD.finditer(response)), given | right
-    wrong = (place for place, word in enumerate(written) if word[0][0].isdigit() and word[0] not in known)
+    wrong = (place for place, word in enumerate(written) if word[0][0].isdecimal() and word[0] not in known)
     first = next(wrong, len(written))  # not the first `WRONG`, which may be a word of the response
     part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
     places = written[part]

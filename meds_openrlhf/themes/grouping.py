@@ -125,5 +125,5 @@ def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[list[str]]], 
             for phrase, n in counts.items()
             if phrase not in names
         }
-        names.append(max(told, key=told.__getitem__))
+        names.append(max(told, key=told.__getitem__) if told else f"other ({len(names) + 1})")
     return names

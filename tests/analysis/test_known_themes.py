@@ -7,6 +7,7 @@ import pytest
 
 from analysis.known_themes import main
 from tests.analysis.arithmetic_runs import write_arithmetic_run
+from tests.report.stored_runs import NOBODY, Rollout, write_run
 
 
 def test_ways_are_compared_between_both_trivial_ways_and_the_best(
@@ -22,3 +23,6 @@ def test_ways_are_compared_between_both_trivial_ways_and_the_best(
     assert mixed["the clusters' most frequent mistake"] < 0.9
     assert pure["where responses depart (the default)"] > pure["text of the responses"]
     assert capsys.readouterr().out.startswith("| themes by ")
+    run = write_run(tmp_path / "short", [[Rollout("1+2", NOBODY, "4", text="4")]])
+    assert main([str(run.root)]) == 2
+    assert "RUN=" in capsys.readouterr().err

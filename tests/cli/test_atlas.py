@@ -57,6 +57,8 @@ def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_anothe
     assert "atlas with other settings" in meds.refusal("atlas", "dump", "--right-from", "0.9")
     dump(1, "8")
     assert meds.refusal("atlas", "dump").startswith("--out=atlas: contains other rollouts of step 1")
+    for _ in range(2):  # the second time, the folder's own files are no dumps
+        assert "wrong  3, of which 3" in meds.output("atlas", "dump", "--out", "dump/atlas")
     # Without a wrong rollout there are curves alone.
     Path("right.jsonl").write_text('{"prompt": "2+3", "response": "5", "reward": 1}\n')
     assert "wrong  0, of which 0 are in the memory" in meds.output("atlas", "right.jsonl", "--out", "right")

@@ -89,6 +89,11 @@ def test_a_run_that_goes_on_is_followed_to_its_end(run: WrittenRun, monkeypatch:
     assert codes == [0]
     assert run.on_the_board() == [1, 2]
     assert not track.goes_on(run.paths)
+    run.paths.config.write_text("meds:\n  run_dir: .\n  lock_seconds: null\n")  # nothing is locked
+    assert track.goes_on(run.paths)
+    run.paths.model_complete.parent.mkdir(parents=True)
+    run.paths.model_complete.touch()
+    assert not track.goes_on(run.paths)
 
 
 def test_a_run_that_is_sent_already_is_not_sent_twice(

@@ -60,6 +60,7 @@ PATTERNS = ["Answer: (.*)", "(?s)<answer>(.*?)</answer>", "[Aa]nswer = (.*)", "#
         ["--meds.features.answer_openings", "#### ", "<answer>", "--a.b", "1"],
         ["--meds.memory.preset=robust", "--meds.memory.min_cluster_size=3"],
         *[["--meds.features.answer_pattern", pattern] for pattern in PATTERNS],
+        ["--logger.wandb.run_name", "2026-02-30"],  # no date, though it looks like one
     ],
 )
 def test_what_is_written_loads_back_the_same(tmp_path: Path, words: list[str]) -> None:

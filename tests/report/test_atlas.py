@@ -153,6 +153,9 @@ def test_a_log_file_that_vanishes_is_no_error(run: RunPaths, monkeypatch: pytest
 
 
 def test_a_damaged_log_file_is_named(run: RunPaths) -> None:
-    run.rollouts(2).write_bytes(b"no arrow")
-    with pytest.raises(ConfigError, match=r"000002\.arrow: cannot be read as Arrow"):
-        atlas_of(run)
+    whole = bytearray(run.rollouts(2).read_bytes())
+    whole[-40] ^= 255  # in the footer
+    for content in (b"no arrow", bytes(whole)):
+        run.rollouts(2).write_bytes(content)
+        with pytest.raises(ConfigError, match=r"000002\.arrow: cannot be read as Arrow"):
+            atlas_of(run)

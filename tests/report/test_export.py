@@ -7,6 +7,7 @@ import pytest
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.evaluation.problems import read_problems
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import kinds_of
@@ -22,7 +23,9 @@ def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_se
     assert main(["report", *map(str, runs), "--export", "given + given = wrong", str(out)]) == 0
     assert capsys.readouterr().out == f"{run.report}\n"
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert lines == [{"prompt": text, "answer": "6"} for text in ("2*3", "4*7", "What is 5*9?")]
+    texts = ["2*3", "4*7", "What is 5*9?"]
+    assert [(line["prompt"], line["answer"]) for line in lines] == [(text, "6") for text in texts]
+    assert [problem.prompt for problem in read_problems(out)] == texts  # `meds eval` reads it
     write_report(runs, run.report, Limits(prompts=2), export=("2", out))  # the themes are those of the page
     assert [json.loads(line)["prompt"] for line in out.read_text().splitlines()] == ["2*3"]
 
@@ -35,8 +38,12 @@ def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) 
         (run, "other", f"--export=other: is not a theme of the report. {known}"),
         (run, "3", "--export=3: is not"),
         (run, "1", "has a log without right answers"),
+        (run, "²", "--export=²: is not"),
         (silent, "1", "There are none: no log has a text"),
     ):
         with pytest.raises(ConfigError, match=problem):
             write_report([folder.root], folder.report, export=(theme, tmp_path / "x"))
+    with pytest.raises(ConfigError, match=r"--export=.*: is a folder"):
+        write_report([run.root], run.report, export=("1", tmp_path))
+    assert main(["report", str(run.root), "--export", "1", str(run.config / "x")]) == 2  # in a folder that is a file
     assert not run.report.exists()

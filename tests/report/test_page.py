@@ -4,6 +4,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report import Limits, write_report
-from tests.report.stored_runs import write_run
+from tests.report.stored_runs import write_config, write_run
 
 
 def unpacked(html: str, name: str) -> Any:
@@ -41,6 +42,16 @@ def test_runs_share_the_limits_and_have_details_of_their_own(tmp_path: Path) -> 
     assert [run["atlas"]["detailed"] for run in unpacked(html, "core")["runs"]] == [1, 1]
     for name in ("details-0", "details-1"):
         assert {place: list(one["clusters"]) for place, one in unpacked(html, name).items()} == {"0": ["0"]}
+
+
+def test_a_resumed_and_filtered_run_says_when_it_began_and_what_is_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_config(run, **{"algo.dynamic_filtering_enable": True})
+    run.tracking.write_text("{}")
+    os.utime(run.tracking, (0, 0))
+    facts = unpacked(write_report([run.root], run.report).read_text(), "core")["runs"][0]
+    assert facts["started"] == "1970-01-01T00:00:00+00:00"
+    assert facts["filtered"] is True
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,16 @@ def test_two_kinds_of_errors_over_two_prompts(tmp_path: Path, monkeypatch: pytes
     assert sorted(found["of"]) == [0, 0, 1, 1]
 
 
+def test_texts_of_a_step_that_its_run_has_just_removed_are_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [KINDS, KINDS])
+    atlas = read_atlas(run)
+    assert atlas is not None
+    run.rollouts(1).unlink()
+    found = themes_of([atlas])
+    assert found is not None
+    assert {example["s"] for of_theme in found["runs"][0]["examples"] for example in of_theme} == {2}
+
+
 def test_there_are_no_themes_without_texts(tmp_path: Path) -> None:
     atlas = read_atlas(write_run(tmp_path / "run", [[replace(one, text=None) for one in KINDS]]))
     assert atlas is not None

@@ -30,6 +30,12 @@ def test_the_method_in_words() -> None:
     assert method_in_words(config(alpha=0.0, **rloo)) == "RLOO, errors remembered (paper), no penalty"
     assert method_in_words(config(scope="batch", **rloo)).startswith("RLOO, bonus within the step (paper, alpha 0.1")
     assert method_in_words(config(enabled=False)) == "PPO, no memory"
+    for penalty, words in (
+        (PenaltySettings(form="weights", alpha=0.0), "PPO, MEDS by weights (paper)"),
+        (PenaltySettings(shuffled=True), "PPO, MEDS (paper, alpha 0.1, beta 0.2), sizes shuffled"),
+        (PenaltySettings(alpha=0.0, extras=32), "PPO, 32 extras, errors remembered (paper), no penalty"),
+    ):
+        assert method_in_words(RunConfig(MedsSettings(run_dir="r", penalty=penalty), {})) == words
     explore = ExplorationSettings(pass_at_k=4)
     policy = PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=0.4))
     meds = MedsSettings(run_dir="r", exploration=explore, policy=policy)
@@ -46,6 +52,8 @@ def test_settings_side_by_side() -> None:
         ("y", [None, "True, 2"], False, True),
         ("z", ["1", "1"], False, False),
     ]
+    (lr,) = compare_settings([{"actor.adam.lr": "1e-6"}, {"actor.adam.lr": 1e-6}])  # as YAML reads 1e-6 and 1.0e-6
+    assert not lr["differs"]
 
 
 def test_planned_steps_are_those_of_the_data_set(tmp_path: Path) -> None:

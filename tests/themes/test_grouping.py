@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, by_departure
+from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, _names, by_departure
 
 BRACKETS, CARRY = ["so given * given = wrong", ", given * given = wrong"], ["right + right = wrong"]
 SIZES = np.array([2, 3, 9, 4, 2])
@@ -31,6 +31,11 @@ def test_a_single_cluster_and_clusters_with_nothing_in_common() -> None:
     apart = themes(["one"], ["two"], ["three"])
     assert sorted(apart.theme.tolist()) == [0, 1, 2]
     assert apart.names == ["three", "two", "one"]
+
+
+def test_themes_whose_phrases_are_all_names_already_get_names_of_their_own() -> None:
+    names = _names(np.array([0, 1]), [[["same"]], [["same"]]], 2)
+    assert len(set(names)) == 2
 
 
 def test_no_more_themes_than_wanted_and_no_name_twice() -> None:

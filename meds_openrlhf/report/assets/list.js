@@ -52,7 +52,7 @@ function atlasList(page) {
   else redraw();
   return [
     h("h1", {}, "Atlas of recurring errors"),
-    atlasNotes(errors),
+    atlasNotes(errors, page.runs[listState.run].filtered),
     h("div", { class: "controls" }, runPicker(page), h("label", { for: "search" }, "Search"), box,
       choice("Which", WHICH, listState.which, (which) => change({ which })),
       errors.clusters.right.includes(true) && choice("Verdict", VERDICTS, listState.verdict, (verdict) => change({ verdict })),
@@ -71,7 +71,7 @@ function runPicker(page) {
 }
 
 /** The contents of the list and what was left out, in words. */
-function atlasNotes(errors) {
+function atlasNotes(errors, filtered) {
   const totals = errors.totals;
   const notes = [
     `${count(totals.rows, "rollout")} of ${count(totals.prompts, "prompt")}, ${errors.basis}: ${count(totals.clusters, "cluster")}, ${count(totals.noise, "rollout")} in none.`,
@@ -80,6 +80,7 @@ function atlasNotes(errors) {
     !totals.rollouts && "The run has no rollout log, so there are no responses and no answers.",
     totals.texts < totals.rollouts && `The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`,
     totals.before > 0 && `${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`,
+    filtered && "Dynamic filtering leaves out prompts whose responses of a step are all right or all wrong: a cluster of a solved prompt gets no later visit and stays alive.",
   ];
   return h("p", { class: "note" }, notes.filter(Boolean).join(" "));
 }
