@@ -141,10 +141,6 @@ class SimulatedFleet:
         self.now = 0.0
         self._answer = answer
 
-    def share(self, tokenizer: Any) -> Any:
-        """Return the tokenizer, which no engine needs."""
-        return tokenizer
-
     def keep_those_with_weights(self) -> None:
         """Nothing is lost here."""
 

@@ -6,8 +6,6 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 
 - arithmetic: harder than the demo's. In the policy's supervised training, the right calculation is common for some
   shapes of expressions and rare for others, down to one in 400; the rest are systematic mistakes, in random words.
-- chain_sum: a task of reasoning-gym, answered at once, without a calculation. The policy is trained on right answers,
-  for so short a time that it is often wrong: its mistakes are its own.
 - forks: arithmetic with few problems, which come up again and again, in which many mistakes are equally frequent and
   right solutions rare; and a deeper policy. forks-common: right solutions are common. forks-few: few mistakes.
 """
@@ -15,7 +13,6 @@ Each folder has train.jsonl, eval.jsonl (held out) and policy/. A folder that ex
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import tempfile
@@ -27,9 +24,7 @@ from meds_openrlhf.arithmetic import problems
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
 from meds_openrlhf.arithmetic.warm_start import write_rows
-from meds_openrlhf.data.gym import GymRequest, prepare_gym
 from meds_openrlhf.data.templates import qwen_math_prompt
-from meds_openrlhf.rewards.gym_problem import read_entry
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
 ID_FORM = "arithmetic-{:05d}"
@@ -50,8 +45,8 @@ class Mixture:
     large: tuple[int, int] = (11, 59)
     largest_value: int = 200
 
-    def __call__(self, seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
-        """Write training and held-out problems; returns what the policy is trained on before, and pieces of that.
+    def write(self, seed: int, examples: int, out: Path) -> list[Text]:
+        """Write training and held-out problems; returns the ``examples`` that the policy is trained on before.
 
         Shapes come in turn, and the policy learns from problems that are in neither file.
         """
@@ -62,8 +57,7 @@ class Mixture:
         write_rows(out / "train.jsonl", [problem for problem, _ in trained], 0, ID_FORM)
         write_rows(out / "eval.jsonl", [problem for problem, _ in held_out], self.trained, ID_FORM)
         generator = random.Random(f"laboratory-{seed}")
-        texts = [self.solved(generator, *generator.choice(others)) for _ in range(recipe.examples)]
-        return texts, [*problems.OPENINGS, *problems.EQUALS, *problems.JOINERS, *problems.CLOSINGS]
+        return [self.solved(generator, *generator.choice(others)) for _ in range(examples)]
 
     def _problems(self, shape: str, seed: int) -> list[problems.Problem]:
         family = problems.Family((shape,), self.small, self.large, self.largest_value, count=self.drawn)
@@ -129,42 +123,9 @@ FEW = replace(
     mistake_shares=(0.30, 0.25, 0.20, 0.15, 0.10),
     fewest=3,
 )
-
-
-def chain_sum(seed: int, recipe: PolicyRecipe, out: Path) -> tuple[list[Text], list[str]]:
-    """Like `Mixture`, with a task of reasoning-gym."""
-    sums = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 2}
-    request = GymRequest(tasks=["chain_sum"], size=TRAINED + SUPERVISED, held_out=HELD_OUT, seed=seed, settings=sums)
-    prepare_gym(request, out)
-    rows = [json.loads(line) for line in (out / "train.jsonl").read_text().splitlines()]
-    (out / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:TRAINED]))
-    os.replace(out / "chain_sum.jsonl", out / "eval.jsonl")
-    generator = random.Random(f"laboratory-{seed}")
-    texts = []
-    for _ in range(recipe.examples):
-        row = generator.choice(rows[TRAINED:])
-        answer = read_entry(row["answer"])["answer"]
-        texts.append((row["prompt"], f"{generator.choice(problems.OPENINGS)}\\boxed{{{answer}}}"))
-    prompts = [row["prompt"] for row in rows]
-    begin = os.path.commonprefix(prompts)  # noqa: RUF071  (of texts, not of paths)
-    end = os.path.commonprefix([prompt[::-1] for prompt in prompts])[::-1]  # noqa: RUF071
-    return texts, [begin, end, *problems.OPENINGS]
-
-
-Writer = Callable[[int, PolicyRecipe, Path], tuple[list[Text], list[str]]]
-TASKS: dict[str, Writer] = {
-    "arithmetic": ARITHMETIC,
-    "chain_sum": chain_sum,
-    "forks": FORKS,
-    "forks-common": COMMON,
-    "forks-few": FEW,
-}
-FORKS_RECIPE = PolicyRecipe(layers=12, hidden_size=64, heads=2, steps=2400)
-RECIPES = {
-    "arithmetic": PolicyRecipe(steps=900),
-    "chain_sum": PolicyRecipe(steps=2000),
-    **dict.fromkeys(("forks", "forks-common", "forks-few"), FORKS_RECIPE),
-}
+TASKS = {"arithmetic": ARITHMETIC, "forks": FORKS, "forks-common": COMMON, "forks-few": FEW}
+DEEPER = PolicyRecipe(layers=12, hidden_size=64, heads=2, steps=2400)
+RECIPES = {**dict.fromkeys(TASKS, DEEPER), "arithmetic": PolicyRecipe(steps=900)}
 
 
 def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe: PolicyRecipe) -> None:
@@ -176,8 +137,8 @@ def make(task: str, seed: int, out: Path, report: Callable[[str], None], recipe:
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
         folder = Path(scratch) / "fresh"
         folder.mkdir()
-        texts, pieces = TASKS[task](seed, recipe, folder)
-        tokenizer = build_char_tokenizer(CONTEXT_LENGTH, ["\\boxed{", *(piece for piece in pieces if len(piece) > 1)])
+        texts = TASKS[task].write(seed, recipe.examples, folder)
+        tokenizer = build_char_tokenizer(CONTEXT_LENGTH, problems.PIECES)
         make_policy(folder / "policy", tokenizer, texts, recipe, seed, random.Random(f"batches-{seed}"), report)
         os.replace(folder, out)
 

@@ -40,10 +40,11 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     tables = {
         "Claims": _claims(study, judged),
         "Paired differences": _differences(study, results),
-        **({"Tokens, and what the memory changes": _costs(study, results)} if _has_costs(results) else {}),
+        "Tokens, and what the memory changes": _costs(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
     }
-    texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in tables.items()]
+    full = {name: table for name, table in tables.items() if len(table)}
+    texts = [f"## {name}\n\n{markdown(table, left=len(table.columns))}\n" for name, table in full.items()]
     write_atomically(out / "report.md", "\n".join([f"# {study.name}\n", *texts]))
     write_atomically(out / "runs.csv", runs_csv(study, results))
     for name, figure in _figures(study, results).items():
@@ -86,11 +87,6 @@ LATE = (
 )
 
 
-def _has_costs(results: Results) -> bool:
-    """Whether a run counted its tokens; the first study's did not."""
-    return any(name in run.curves for run in results.values() for name in COSTS)
-
-
 def _costs(study: Study, results: Results) -> pd.DataFrame:
     """Means over seeds, by task and method: tokens of a run in thousands, and metrics of the last quarter of steps."""
     rows = []
@@ -99,7 +95,8 @@ def _costs(study: Study, results: Results) -> pd.DataFrame:
         totals = [[sum(value for _, value in run[name]) / 1000 for run in runs if name in run] for name in COSTS]
         late = [[late_mean([value for _, value in run[name]]) for run in runs if run.get(name)] for name in LATE]
         cells = [f"{np.mean(found):.0f}" if found else "" for found in totals]
-        rows.append([task, method, *cells, *(f"{np.mean(found):.3f}" if found else "" for found in late)])
+        if any(totals):  # the first study's runs did not count their tokens
+            rows.append([task, method, *cells, *(f"{np.mean(found):.3f}" if found else "" for found in late)])
     return pd.DataFrame(rows, columns=["task", "method", *(f"{name}, thousands" for name in COSTS), *LATE])
 
 

@@ -15,12 +15,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.config.loader import flatten, read_mapping, read_variant, value_of
+from meds_openrlhf.config.schema import Count
 from meds_openrlhf.config.section import build
 from meds_openrlhf.paths import RunPaths
 
@@ -57,9 +58,9 @@ class Method:
 class Evaluation:
     """A checkpoint ``every`` so many steps; those later than step ``after`` are evaluated, ``n`` samples a problem."""
 
-    every: int
+    every: Count
     after: int = 0
-    n: int
+    n: Count
     keep_checkpoints: bool = True  # False: only the trained policy stays when they are evaluated
 
 
@@ -72,7 +73,7 @@ class Rule:
 
     primary: tuple[str, ...]
     last: int
-    interval: str = "bootstrap"
+    interval: Literal["bootstrap", "t"] = "bootstrap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Claim:
     than: str
     metric: str
     than_metric: str | None = None  # the metric of `than`, if it is another
-    direction: str = "higher"
+    direction: Literal["higher", "lower"] = "higher"
     matters: float = 0.0  # less, in units of the metric, counts as no difference
     tasks: tuple[str, ...] = ()  # none: all of them
 
@@ -146,18 +147,15 @@ def _check(study: Study) -> None:
     seeds, given = study.seeds, study.evaluation
     whole = all(type(seed) is int and seed >= 0 for seed in seeds) and len(set(seeds)) == len(seeds)
     _require(whole, "seeds", seeds, "must be distinct integers of at least 0.")
-    _require(given.every >= 1, "evaluation.every", given.every, "must be at least 1.")
     _require(study.steps % given.every == 0, "steps", study.steps, "must be a multiple of evaluation.every.")
     count = len(study.evaluated_steps)
     _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
-    _require(study.rule.interval in INTERVALS, "rule.interval", study.rule.interval, "must be bootstrap or t.")
     names = [run.name for run in study.runs()]
     _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]
     for name, claim in study.claims.items():
         metrics += [(f"claims.{name}.metric", metric) for _, metric in claim.sides]
-        choices = [("method", study.methods), ("than", study.methods), ("direction", ("higher", "lower"))]
-        named = [(key, getattr(claim, key), known) for key, known in choices]
+        named = [("method", claim.method, study.methods), ("than", claim.than, study.methods)]
         for key, value, known in [*named, *(("tasks", task, study.tasks) for task in claim.tasks)]:
             _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}.")
     for name, metric in metrics:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 
@@ -91,40 +91,25 @@ def meds(step: Step) -> Floats:
 
 
 def weighed(step: Step, form: str, extras: bool = False) -> Floats:
-    """DAPO's, weighed as in training."""
+    """DAPO's, weighed as in training; with ``extras`` those of groups without a right response are negative."""
     advantages, is_extra = dapo(step), np.logical_and(step.wrong.all(axis=1, keepdims=True), extras)
     factors, added = weigh(advantages, step.sizes, step.wrong, step.wrong, is_extra, form)
     return advantages * factors + added
 
 
-def weights(step: Step) -> Floats:
-    """Those of `shaping.weights`."""
-    return weighed(step, "weights")
-
-
-def weights_shuffled(step: Step) -> Floats:
-    """The same weights without their information."""
-    return weights(Step(shuffled(step.sizes, step.wrong, [step.number]), step.wrong, step.number))
-
-
-def extras(step: Step) -> Floats:
-    """Groups without a right response have the same small negative advantage, whatever the memory says."""
-    return weighed(step, "reward", extras=True)
-
-
-def weights_extras(step: Step) -> Floats:
-    """Both, with weights in the groups without a right response too."""
-    return weighed(step, "weights", extras=True)
-
-
-def pass_at_k(step: Step) -> Floats:
-    """Those of pass@k training."""
-    return pass_at_k_advantages((~step.wrong).astype(float), 4)
+def exchanged(step: Step) -> Step:
+    """The step with sizes that have no information."""
+    return replace(step, sizes=shuffled(step.sizes, step.wrong, [step.number]))
 
 
 METHODS: dict[str, Callable[[Step], Floats]] = {
-    method.__name__.replace("_", "-"): method
-    for method in (dapo, meds, weights, weights_shuffled, extras, weights_extras, pass_at_k)
+    "dapo": dapo,
+    "meds": meds,
+    "weights": lambda step: weighed(step, "weights"),
+    "weights-shuffled": lambda step: weighed(exchanged(step), "weights"),
+    "extras": lambda step: weighed(step, "reward", extras=True),
+    "weights-extras": lambda step: weighed(step, "weights", extras=True),
+    "pass-at-k": lambda step: pass_at_k_advantages((~step.wrong).astype(float), 4),
 }
 WITH_EXTRAS = {"extras", "weights-extras"}
 

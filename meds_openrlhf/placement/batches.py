@@ -72,20 +72,17 @@ class Batching:
         whole, left = divmod(prompts, self.prompts)
         return whole + (left * self.samples >= even_batch)
 
-    def require_whole_minibatches(self) -> None:
-        """Raise ConfigError if a step is not whole mini-batches: OpenRLHF would drop the rest, or train on it later."""
-        if self.responses % self.train_batch:
-            hint = f"must divide the {self.responses} responses of a step (rollout.batch_size x n_samples_per_prompt)."
-            raise ConfigError("train.batch_size", self.train_batch, hint)
+    def require_whole_minibatches(self, of_prompts: bool) -> None:
+        """Raise ConfigError if a step is not whole mini-batches: OpenRLHF would drop the rest, or train on it later.
 
-    def require_whole_prompts(self) -> None:
-        """Raise ConfigError if mini-batches cannot consist of all responses to their prompts."""
-        if self.train_batch % self.samples or self.responses % self.train_batch:
-            hint = (
-                f"must be a multiple of the {self.samples} responses to a prompt and divide the {self.responses} of a "
-                "step. Change it, or set meds.policy.minibatches to responses."
+        With ``of_prompts`` they must have all responses to their prompts.
+        """
+        if self.responses % self.train_batch or (of_prompts and self.train_batch % self.samples):
+            hint = f"must divide the {self.responses} responses of a step (rollout.batch_size x n_samples_per_prompt)."
+            also = (
+                f" meds.policy.minibatches=prompts also needs a multiple of {self.samples}, the responses to a prompt."
             )
-            raise ConfigError("train.batch_size", self.train_batch, hint)
+            raise ConfigError("train.batch_size", self.train_batch, hint + also * of_prompts)
 
     def __str__(self) -> str:
         rollout = f"{self.responses} responses in micro-batches of {self.rollout_micro_batch}"

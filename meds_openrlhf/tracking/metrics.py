@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +12,16 @@ from meds_openrlhf.memory.shard import MemoryAnswer
 
 def step_metrics(
     answer: MemoryAnswer,
-    *,
     raw: NDArray[np.floating],
     shaped: NDArray[np.floating],
-    effect: float,
     correct: NDArray[np.bool_],
-    rows: int,
+    effect: float,
     recording_seconds: float,
-    diversity: Mapping[str, float],
 ) -> dict[str, float]:
     """Metrics of a step by name for OpenRLHF's status dictionary, which W&B, TensorBoard and the console receive.
 
     ``raw`` and ``shaped`` are the rewards (n,) of the step's rollouts, ``correct`` (n,) the verdicts, ``effect`` the
-    memory's share of the variance within groups (`penalty_effect`), ``rows`` the number of rollouts stored in the
-    memory, and ``diversity`` what `DiversityTracker` returns.
+    memory's share of the variance within groups (`penalty_effect`).
     """
     stats = answer.stats
     taken = raw - shaped
@@ -38,13 +33,12 @@ def step_metrics(
         "meds/penalized_share": float((taken > 0).mean()),
         "meds/penalty_effect": effect,
         "meds/penalty_amplitude": math.sqrt(effect),
-        "meds/rows_step": float(rows),
+        "meds/rows_step": float(len(answer.sample)),
         "meds/rows": float(stats.rows),
         "meds/prompts": float(stats.prompts),
         "meds/clusters": float(stats.clusters),
         "meds/noise_share": stats.noise / stats.rows if stats.rows else 0.0,
         "meds/bytes": float(stats.bytes),
-        **diversity,
         "meds/time_recording_ms": recording_seconds * 1e3,
         **{f"meds/time_{part}_ms": seconds * 1e3 for part, seconds in answer.seconds.items()},
     }

@@ -27,7 +27,7 @@ from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
-from meds_openrlhf.training.watch.follow import Following, members_of
+from meds_openrlhf.training.watch.follow import follow, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
 
@@ -110,8 +110,8 @@ class Run:
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         self.job.paths.model_complete.unlink(missing_ok=True)  # of a policy that was trained to an earlier end
-        following = Following(actors.control, self.members, self.console, self.interruptions, self.trackers)
-        stopped = following.to_the_end(actors.trainer.fit.remote())
+        training, watched = actors.trainer.fit.remote(), (self.console, self.interruptions, self.trackers)
+        stopped = follow(training, actors.control, self.members, *watched)
         if stopped is not None:
             resume = f"checkpoint {stopped.tag} is saved, resume with --resume"
             saved = resume if stopped.tag else "ckpt.disable_ds: not saved"

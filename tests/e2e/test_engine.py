@@ -22,7 +22,6 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
     import ray
     from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
     from ray.util.placement_group import placement_group
-    from transformers import AutoTokenizer
     from vllm import SamplingParams
 
     from meds_openrlhf.runtime.ray_connection import ray_connection
@@ -31,7 +30,7 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
 
     def start(tokens: int) -> Any:
         sampling = SamplingParams(temperature=0.0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True)
-        options = {"sampling_params": sampling, "max_length": 512, "hf_tokenizer": tokenizer}
+        options = {"sampling_params": sampling, "max_length": 512, "hf_tokenizer": None}
         return fleet.generate(prompt="12+34=", label="46", images=None, num_samples=SAMPLES, **options)
 
     def answer(call: Any) -> list[int]:
@@ -47,7 +46,6 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
                 1, 1, str(assets / "policy"), 0, False, False, True, 512, shared_pg=group, gpu_memory_utilization=0.5
             )
         fleet = EngineFleet([engine], print)
-        tokenizer = fleet.share(AutoTokenizer.from_pretrained(assets / "policy"))
         first = answer(start(20))
         long = [start(480) for _ in range(40)]  # 320 responses: most of them wait
         wait_until(lambda: ray.get(engine.get_num_unfinished_requests.remote()) > 0)

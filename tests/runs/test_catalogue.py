@@ -27,7 +27,7 @@ def logged_by_us() -> set[str]:
     none = np.zeros(0, np.int32)
     answer = MemoryAnswer(none, none, none, ShardStats(), NO_MOMENTS, seconds)
     rewards = {"raw": np.ones(2), "shaped": np.ones(2), "effect": 0.0, "correct": np.ones(2, bool)}
-    logged = step_metrics(answer, **rewards, rows=0, recording_seconds=0.0, diversity=diversity)
+    logged = step_metrics(answer, **rewards, recording_seconds=0.0) | diversity
     amounts = {"reward": 0.0, "shaped_reward": -0.1, "penalty": 0.1, "label": 0, "cluster_size": 2, "tokens": 1}
     texts = {"prompt": "p", "prompt_text": "p", "response": "r"}
     row = {"step": 1, "sample": 0, **texts, "correct": False, **amounts, "truncated": False}

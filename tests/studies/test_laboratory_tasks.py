@@ -17,9 +17,8 @@ from meds_openrlhf.arithmetic.problems import (
 )
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe
 from meds_openrlhf.rewards.grading import verdict
-from studies import laboratory_tasks
 from studies.known_mistake import from_texts
-from studies.laboratory_tasks import ARITHMETIC, FORKS, HELD_OUT, RECIPES, TRAINED, make
+from studies.laboratory_tasks import ARITHMETIC, FORKS, HELD_OUT, RECIPES, TRAINED, Mixture, make
 
 TINY = PolicyRecipe(layers=2, hidden_size=16, heads=1, steps=2, batch_size=100)
 
@@ -32,9 +31,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_a_task_has_its_problems_and_a_policy_that_was_trained_on_others(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = laboratory_tasks.TASKS[task]
-    made: list[tuple[list[tuple[str, str]], list[str]]] = []
-    monkeypatch.setitem(laboratory_tasks.TASKS, task, lambda *given: made.append(written(*given)) or made[-1])
+    write = Mixture.write
+    made: list[list[tuple[str, str]]] = []
+    monkeypatch.setattr(Mixture, "write", lambda *given: made.append(write(*given)) or made[-1])
     lines: list[str] = []
     for _ in range(2):
         make(task, 1, tmp_path / task, lines.append, TINY)
@@ -42,12 +41,12 @@ def test_a_task_has_its_problems_and_a_policy_that_was_trained_on_others(
     trained, held_out = (rows(tmp_path / task / f"{name}.jsonl") for name in ("train", "eval"))
     count = FORKS.trained if task.startswith("forks") else TRAINED
     assert len(trained) == count
-    assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT  # repeated questions are left out
+    assert 0.75 * HELD_OUT <= len(held_out) <= HELD_OUT
     prompts = {row["prompt"] for row in (*trained, *held_out)}
     assert len(prompts) == count + len(held_out)
     assert len({row["id"] for row in (*trained, *held_out)}) == count + len(held_out)
     assert [path.name for path in tmp_path.iterdir()] == [task]
-    ((texts, _),) = made
+    (texts,) = made
     assert len(texts) == TINY.examples
     assert not prompts & {prompt for prompt, _ in texts}
 

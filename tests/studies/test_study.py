@@ -35,7 +35,7 @@ def test_a_file_is_what_it_says() -> None:
     ("changes", "message"),
     [
         ({"seed": [1]}, "study.seed=[1]: "),
-        ({"evaluation": {"every": 0, "n": 4}}, "evaluation.every=0: must be at least 1"),
+        ({"evaluation": {"every": 0, "n": 4}}, "evaluation.every=0: must be an integer that is at least 1"),
         ({"methods": {"dapo": {"config": "dapo.yaml", "variant": "x"}}}, "methods.dapo.variant=x: "),
         ({"seeds": [1, 1]}, "seeds=[1, 1]: must be distinct"),
         ({"steps": 5}, "steps=5: must be a multiple of evaluation.every"),
@@ -49,7 +49,7 @@ def test_a_file_is_what_it_says() -> None:
         ),
         ({"rule": {"primary": ["pass@8"], "last": 1}}, "rule.primary=pass@8: must be pass@1 to pass@4"),
         ({"rule": {"primary": ["pass@1/none"], "last": 1}}, "rule.primary=pass@1/none: must be pass@1 to pass@4"),
-        ({"rule": {"primary": ["pass@1"], "last": 1, "interval": "z"}}, "rule.interval=z: must be bootstrap or t."),
+        ({"rule": {"primary": ["pass@1"], "last": 1, "interval": "z"}}, 'rule.interval=z: must be "bootstrap" or "t".'),
         ({"rule": {"primary": ["accuracy"], "last": 1}}, "rule.primary=accuracy: must be pass@1 to pass@4, the same"),
         ({"rule": {"primary": ["pass@1"], "last": 4}}, "rule.last=4: must be from 1 to 3 evaluations"),
         ({"claims": {"c": {**CLAIM, "than": "grpo"}}}, "claims.c.than=grpo: must be one of dapo, meds"),

@@ -12,9 +12,8 @@ import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -41,20 +40,12 @@ def plain_class(actor_class: Any) -> Any:
     return actor_class.__ray_metadata__.modified_class.__ray_actor_class__
 
 
-@dataclass(frozen=True)
-class BoundActor:
-    """Looks like a Ray actor class to OpenRLHF, with ``arguments`` of its constructor that OpenRLHF does not pass."""
-
-    actor: Any
-    arguments: Mapping[str, Any]
-
-    def options(self, **options: Any) -> BoundActor:
-        """Return a copy with these options of the Ray actor."""
-        return BoundActor(self.actor.options(**options), self.arguments)
-
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Start an actor with these arguments and the bound arguments."""
-        return self.actor.remote(*args, **kwargs, **self.arguments)
+def bound(actor: Any, **arguments: Any) -> SimpleNamespace:
+    """Return what OpenRLHF takes for the Ray actor class ``actor``, with ``arguments`` that OpenRLHF does not pass."""
+    return SimpleNamespace(
+        options=lambda **options: bound(actor.options(**options), **arguments),
+        remote=partial(actor.remote, **arguments),
+    )
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor, Re
 from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 from openrlhf.utils import get_strategy
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-from transformers import AutoTokenizer
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerOpenings
@@ -66,7 +65,9 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
         first_step=job.first_step,
     )
     strategy = get_strategy(args)
-    engines = _start_engines(args, groups, meds.features.answer_pattern, placement.report.limits)
+    # Tells the rewards, which engines call, how to find answers outside boxes.
+    environment = answer_environment(meds.features.answer_pattern, job.tokenizer.all_special_tokens)
+    engines = _start_engines(args, groups, environment, placement.report.limits)
     models = _start_models(args, groups)
     trainer = _start_trainer(strategy, models, engines, groups["policy"], context)
     _load_models(strategy, models, engines, trainer, context)
@@ -144,12 +145,8 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
 
 
 def _start_engines(
-    args: SimpleNamespace, groups: dict[str, Any], answer_pattern: str | None, limits: EngineLimits
+    args: SimpleNamespace, groups: dict[str, Any], environment: dict[str, str], limits: EngineLimits
 ) -> list[Any]:
-    environment: dict[str, str] = {}  # tells the rewards, which engines call, how to find answers outside boxes
-    if answer_pattern is not None:
-        tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-        environment = answer_environment(answer_pattern, tokenizer.all_special_tokens)
     of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
     with restartable_engines(environment, **of_vllm):
         engines: list[Any] = create_vllm_engines(

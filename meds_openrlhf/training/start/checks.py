@@ -6,8 +6,8 @@ all of them. The others are about models, data and an existing run; `start.prepa
 
 from __future__ import annotations
 
-import ast
 import os
+import symtable
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -70,52 +70,34 @@ def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
 # ── OpenRLHF's arguments; counts of GPUs may be provisional ──
 
 
-def require_two_checkpoints(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Require room for two checkpoints, because OpenRLHF removes the old checkpoint before it saves the new one."""
-    if args.ckpt.save_steps > 0 and args.ckpt.max_num < 2:
-        hint = "leaves no complete checkpoint while the next one is saved. Set at least 2."
-        raise ConfigError("ckpt.max_num", args.ckpt.max_num, hint)
-
-
-def require_saved_state(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Refuse what OpenRLHF's checkpoints lack: a resumed run would start over with it and save a wrong model."""
-    for field, value, reason in (
-        ("train.enable_ema", args.train.enable_ema, "is in no checkpoint"),
-        ("algo.kl.target", args.algo.kl.target, "adapts a coefficient that is in no checkpoint"),
-        ("ds.use_universal_ckpt", args.ds.use_universal_ckpt, "would load the converted checkpoint at every resume"),
-    ):
-        if value:
-            raise ConfigError(field, value, f"{reason}, so no run could resume. Leave it out.")
-
-
-def require_whole_generation(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Require that a step generates its whole batch, because OpenRLHF would train on a smaller one without a word."""
-    size, batch = args.rollout.vllm_generate_batch_size, args.rollout.batch_size
-    if size is not None and size < batch:
-        hint = f"is below rollout.batch_size, {batch}, which a step generates at once. Leave it out."
-        raise ConfigError("rollout.vllm_generate_batch_size", size, hint)
-
-
-def require_whole_weights(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Refuse tensor parallelism with ZeRO-3, whose partitions OpenRLHF does not gather before it sends the weights."""
-    if args.ds.tensor_parallel_size > 1 and args.ds.zero_stage == 3:
-        hint = "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."
-        raise ConfigError("ds.tensor_parallel_size", args.ds.tensor_parallel_size, hint)
-
-
-def require_length_penalties(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Require a penalized range that fits into a response; OpenRLHF would assert this only in the first step."""
-    buffer, longest = args.reward.overlong_buffer_len, args.rollout.max_new_tokens or args.data.max_len
-    if buffer is not None and buffer > longest:
-        hint = f"is more than the {longest} tokens of the longest response. Lower it."
-        raise ConfigError("reward.overlong_buffer_len", buffer, hint)
-
-
-def require_readable_answers(_config: RunConfig, args: SimpleNamespace) -> None:
-    """Require a tokenizer in whose tokens answers can be located."""
-    if args.data.disable_fast_tokenizer:
-        hint = "only a fast tokenizer gives the bytes of tokens, which are needed to find answers. Leave this out."
-        raise ConfigError("data.disable_fast_tokenizer", True, hint)
+def require_sound_flags(_config: RunConfig, args: SimpleNamespace) -> None:
+    """Refuse what OpenRLHF accepts and then loses, does wrong without a word, or asserts only in the first step."""
+    ckpt, ds, kl, rollout = args.ckpt, args.ds, args.algo.kl, args.rollout
+    longest, overlong = rollout.max_new_tokens or args.data.max_len, args.reward.overlong_buffer_len
+    lost = "so no run could resume. Leave it out."
+    for field, value, is_wrong, hint in (
+        # It removes the old checkpoint before it saves the new one.
+        ("ckpt.max_num", ckpt.max_num, ckpt.save_steps > 0 and ckpt.max_num < 2,
+         "leaves no complete checkpoint while the next one is saved. Set at least 2."),
+        # With these a resumed run would start over, and save a wrong model.
+        ("train.enable_ema", args.train.enable_ema, args.train.enable_ema, f"is in no checkpoint, {lost}"),
+        ("algo.kl.target", kl.target, kl.target, f"adapts a coefficient that is in no checkpoint, {lost}"),
+        ("ds.use_universal_ckpt", ds.use_universal_ckpt, ds.use_universal_ckpt,
+         f"would load the converted checkpoint at every resume, {lost}"),
+        # It would train on the smaller batch.
+        ("rollout.vllm_generate_batch_size", rollout.vllm_generate_batch_size,
+         rollout.vllm_generate_batch_size < rollout.batch_size,
+         f"is below rollout.batch_size, {rollout.batch_size}, which a step generates at once. Leave it out."),
+        # It does not gather the partitions of ZeRO-3 before it sends the weights.
+        ("ds.tensor_parallel_size", ds.tensor_parallel_size, ds.tensor_parallel_size > 1 and ds.zero_stage == 3,
+         "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."),
+        ("reward.overlong_buffer_len", overlong, (overlong or 0) > longest,
+         f"is more than the {longest} tokens of the longest response. Lower it."),
+        ("data.disable_fast_tokenizer", True, args.data.disable_fast_tokenizer,
+         "only a fast tokenizer gives the bytes of tokens, which are needed to find answers. Leave this out."),
+    ):  # fmt: skip
+        if is_wrong:
+            raise ConfigError(field, value, hint)
 
 
 def require_extras(config: RunConfig, args: SimpleNamespace) -> None:
@@ -141,12 +123,9 @@ def require_relative_advantages(config: RunConfig, args: SimpleNamespace) -> Non
 
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
     """Require that a step is whole mini-batches, and these whole prompts if meds.policy.minibatches is "prompts"."""
-    batching = batching_of(args)
-    if config.meds.policy.minibatches != "prompts":
-        batching.require_whole_minibatches()
-        return
-    batching.require_whole_prompts()
-    if args.critic.model_name_or_path:
+    of_prompts = config.meds.policy.minibatches == "prompts"
+    batching_of(args).require_whole_minibatches(of_prompts)
+    if of_prompts and args.critic.model_name_or_path:
         hint = "a critic would train on other mini-batches. Set it to `responses`."
         raise ConfigError("meds.policy.minibatches", "prompts", hint)
 
@@ -190,17 +169,12 @@ def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
 
 OF_FLAGS: tuple[Callable[[RunConfig, Mapping[str, Any]], None], ...] = (require_positive, require_reward)
 OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
-    require_two_checkpoints,
-    require_saved_state,
-    require_whole_generation,
-    require_whole_weights,
+    require_sound_flags,
     require_lora,
-    require_length_penalties,
     require_extras,
     require_relative_advantages,
     require_minibatches,
     require_exploration,
-    require_readable_answers,
 )
 
 
@@ -240,31 +214,23 @@ def _named(value: object) -> Iterator[tuple[str, str]]:
 
 
 def require_code_files(config: RunConfig) -> None:
-    """Require that the user's code files are valid Python and define the name that OpenRLHF calls."""
+    """Require that the user's code files are valid Python and define or import the name that OpenRLHF calls."""
     for key, name, kind, page in (
-        ("reward.remote_url", "reward_func", ast.FunctionDef, "rewards.md"),
-        ("train.agent_func_path", "AgentExecutor", ast.ClassDef, "recipes/tools.md"),
+        ("reward.remote_url", "reward_func", "function", "rewards.md"),
+        ("train.agent_func_path", "AgentExecutor", "class", "recipes/tools.md"),
     ):
         value = config.openrlhf.get(key)
         if not isinstance(value, str) or (key == "reward.remote_url" and not value.endswith(".py")):
             continue  # not set, or a server that scores responses
         try:
-            tree = ast.parse(Path(value).read_text(encoding="utf-8"))
+            symbols = symtable.symtable(Path(value).read_text(encoding="utf-8"), value, "exec").get_symbols()
         except OSError as error:
             raise ConfigError(key, value, f"cannot be read ({error.strerror}; looked in {os.getcwd()}).") from error
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is not valid Python ({line}{error.args[0]}).") from error
-        if not any(_defines(node, name, kind) for node in tree.body):
-            what = "a class" if kind is ast.ClassDef else "a non-async function"
-            raise ConfigError(key, value, f"must define {what} `{name}`, which OpenRLHF calls. See docs/{page}.")
-
-
-def _defines(node: ast.stmt, name: str, kind: type[ast.stmt]) -> bool:
-    """Return whether a statement defines, assigns or imports ``name``."""
-    imported = {alias.asname or alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)}
-    assigned = {target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)}
-    return name in imported | assigned or (isinstance(node, kind) and getattr(node, "name", None) == name)
+        if not any(symbol.get_name() == name for symbol in symbols if symbol.is_assigned() or symbol.is_imported()):
+            raise ConfigError(key, value, f"must define a {kind} `{name}`, which OpenRLHF calls. See docs/{page}.")
 
 
 def require_labels(config: RunConfig, data: Any, column: str | None) -> None:

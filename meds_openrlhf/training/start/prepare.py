@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +21,8 @@ from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.training.host import cpu
-from meds_openrlhf.training.host.openrlhf import longest_prompt, steps_of_an_epoch
-from meds_openrlhf.training.start import checks, dataset
+from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
+from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.placing import Request, place, request_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
@@ -39,6 +41,7 @@ class Job:
     prompts: int  # prompts to train on
     too_long: int  # prompts that are skipped
     longest_prompt: int  # the most tokens that a prompt may have
+    tokenizer: Any
     memory: MemoryFormat
     records_layers: bool  # whether the policy records the memory's rows
 
@@ -67,7 +70,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     args = request.args
     if checkpoint is not None:
         checks.require_same_parts(config, paths)
-    data = dataset.load_prompts(args)
+    data = load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path)
     memory, records_layers = _memory_of(config, paths, args, policy)
@@ -75,11 +78,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
-    too_long = dataset.count_too_long(data, args, tokenizer)
+    too_long = count_too_long(data, args, tokenizer)
     return Job(
         config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,
         prompts=len(data) - too_long, too_long=too_long, longest_prompt=longest_prompt(args), memory=memory,
-        records_layers=records_layers,
+        records_layers=records_layers, tokenizer=tokenizer,
     )  # fmt: skip
 
 
@@ -129,3 +132,57 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
     if config.meds.reward is not None:
         decided["reward.remote_url"] = str(REWARD_FILES / f"{config.meds.reward.replace('-', '_')}.py")
     return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})
+
+
+# ── the training set, as OpenRLHF loads it ──
+
+
+def load_prompts(args: SimpleNamespace) -> Any:
+    """Load the rows to train on, as OpenRLHF does. Raises ConfigError for a missing data set or column."""
+    data = _load_dataset(
+        "data.prompt_dataset", args.data.prompt_dataset, args.data.prompt_split, args, args.data.prompt_probs
+    )
+    wanted = {"data.input_key": args.data.input_key, "data.label_key": args.data.label_key}
+    _require_columns(data, wanted)
+    if args.eval.dataset:
+        evaluation = _load_dataset("eval.dataset", args.eval.dataset, args.eval.split, args)
+        _require_columns(evaluation, wanted)
+    return data.select(range(min(args.data.max_samples, len(data))))
+
+
+def count_too_long(data: Any, args: SimpleNamespace, tokenizer: Any) -> int:
+    """Count the prompts that `RolloutGenerator` skips as too long. Raises ConfigError if it would skip all of them."""
+    most, key, template = longest_prompt(args), args.data.input_key, args.data.input_template
+    preprocess_data = module_alone("openrlhf.datasets.prompts_dataset").preprocess_data
+    chat_template = tokenizer.apply_chat_template if args.data.apply_chat_template else None
+
+    def skips(prompt: Any) -> bool:
+        return is_too_long(preprocess_data({key: prompt}, template, key, None, chat_template)[0], most, tokenizer)
+
+    batches = data.select_columns([key]).iter(batch_size=1000)  # many times faster than row by row
+    too_long = sum(skips(prompt) for batch in batches for prompt in batch[key])
+    if too_long == len(data):
+        hint = f"leaves {most} tokens for a prompt, but all are longer. Raise it or lower rollout.max_new_tokens."
+        raise ConfigError("data.max_len", args.data.max_len, hint)
+    return too_long
+
+
+def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probabilities: str | None = None) -> Any:
+    from datasets import disable_progress_bars
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+
+    disable_progress_bars()
+    strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # the parts that OpenRLHF uses here
+    try:
+        with redirect_stdout(io.StringIO()):  # OpenRLHF prints what it loads, and prints it again in the trainer
+            return module_alone("openrlhf.datasets.utils").blending_datasets(
+                name, probabilities, strategy, args.train.seed, args.data.max_samples, dataset_split=split
+            )
+    except (DatasetNotFoundError, DatasetGenerationError, FileNotFoundError, ValueError, AttributeError) as error:
+        raise ConfigError(key, name, f"cannot be loaded (split {split!r}): {str(error).splitlines()[0]}") from error
+
+
+def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
+    for key, column in wanted.items():
+        if column is not None and column not in data.column_names:
+            raise ConfigError(key, column, f"the data set has no such column; it has {', '.join(data.column_names)}.")

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
-from torch.utils.data import DataLoader
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import batching_of
@@ -176,8 +175,3 @@ def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, mi
     copies = [copy.copy(batch) for batch in experiences]  # OpenRLHF removes their index
     dealt: list[Experience] = balance_experiences(copies, args)
     return dealt
-
-
-def in_given_order(*args: Any, **kwargs: Any) -> DataLoader:
-    """Create a DataLoader that never shuffles, even with ``shuffle=True``."""
-    return DataLoader(*args, **{**kwargs, "shuffle": False})

@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 import ray
 from openrlhf.trainer.ray import vllm_engine
+from openrlhf.utils import get_tokenizer
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 from meds_openrlhf.training.host.cpu import engine_arguments
-from meds_openrlhf.training.host.openrlhf import BoundActor, plain_class, replaced
-from meds_openrlhf.training.step.engine_fleet import EngineStatus, SharedTokenizer, StaleWeightsError
+from meds_openrlhf.training.host.openrlhf import bound, plain_class, replaced
+from meds_openrlhf.training.step.engine_fleet import EngineStatus, StaleWeightsError
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,6 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         self._life = uuid.uuid4().hex
         self._has_weights = not restarted  # at the start of a run, the weights on disk are the policy's
         self._loaded = False
-        self._tokenizer: asyncio.Future[Any] | None = None
         self._given = (args, kwargs)
         end_children_with_this_process()
         if not restarted:
@@ -55,6 +55,7 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
 
     async def _load(self) -> None:
         args, kwargs = self._given
+        self._tokenizer = get_tokenizer(kwargs["model"], None)
         await super().__init__(*args, **{**kwargs, **engine_arguments()})
         self._loaded = True
 
@@ -82,10 +83,8 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """Record that this ``life`` of the engine was part of a weight sync that has ended."""
         self._has_weights |= life == self._life
 
-    async def generate_responses(
-        self, *, hf_tokenizer: SharedTokenizer, sampling_params: SamplingParams, **kwargs: Any
-    ) -> Any:
-        """Generate responses to one prompt.
+    async def generate_responses(self, *, sampling_params: SamplingParams, **request: Any) -> Any:
+        """Generate responses to one prompt, with the engine's own tokenizer, since pickling one takes 0.1 s.
 
         vLLM returns each response once, when it is finished. Its default, an update after every token, takes half the
         time of the one thread that handles all responses. Raises StaleWeightsError if the engine lacks the policy's
@@ -93,14 +92,10 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """
         if not self._has_weights:
             raise StaleWeightsError("restarted since the last weight sync")
-        if self._tokenizer is None:  # set before the first await, so that it is fetched once
-            self._tokenizer = asyncio.wrap_future(hf_tokenizer.reference.future())
         sampling_params.output_kind = RequestOutputKind.FINAL_ONLY
-        tokenizer = await asyncio.shield(self._tokenizer)  # other calls wait for it too, even if this call is cancelled
+        request |= {"sampling_params": sampling_params, "hf_tokenizer": self._tokenizer}
         try:
-            responses = await super().generate_responses(
-                hf_tokenizer=tokenizer, sampling_params=sampling_params, **kwargs
-            )
+            responses = await super().generate_responses(**request)
         except Exception as error:  # whatever a user's code raises
             if self._given[1].get("agent_func_path") is None or self.llm.errored:
                 raise
@@ -129,4 +124,4 @@ def restartable_engines(environment: dict[str, str], **arguments: Any) -> Abstra
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
     actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)
-    return replaced(vllm_engine, RolloutRayActor=BoundActor(actor, arguments))
+    return replaced(vllm_engine, RolloutRayActor=bound(actor, **arguments))

@@ -37,16 +37,6 @@ class EngineStatus:
     loaded: bool = True
 
 
-@dataclass(frozen=True)
-class SharedTokenizer:
-    """Stands in for the tokenizer in engine calls. Pickling one takes 0.1 s, so each engine fetches it once.
-
-    All calls of an engine share it, including those of an agent.
-    """
-
-    reference: Any
-
-
 class EngineFleet:
     """All engines of a run. ``usable`` is the list that OpenRLHF's trainer and generator use, updated in place.
 
@@ -64,10 +54,6 @@ class EngineFleet:
         self._running: Counter[Any] = Counter()  # calls by engine
 
     # ── prompts ──
-
-    def share(self, tokenizer: Any) -> SharedTokenizer:
-        """Put a tokenizer into Ray's object store, from which the engines fetch it."""
-        return SharedTokenizer(ray.put(tokenizer))
 
     def generate(self, **request: Any) -> Any:
         """Send a prompt to the least loaded engine; return the ObjectRef of the call."""

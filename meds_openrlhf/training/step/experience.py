@@ -14,9 +14,9 @@ keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from itertools import chain
 from math import lcm
 from typing import Any
@@ -35,7 +35,7 @@ from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.rows import group_codes, make_rows, remembered_rows
+from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
@@ -50,29 +50,10 @@ from meds_openrlhf.training.step.samples import (
     IS_EXTRA,
     in_order,
     is_right,
-    prompt_keys,
-    rows_of_texts,
+    responses_of,
     values_in_order,
 )
 from meds_openrlhf.training.watch.control import TrainerContext
-
-# From a step's experiences and what the policy recorded: which rollouts have a row (n,), and the rows (n, d).
-RowMaker = Callable[[Sequence[Experience], Recorded], tuple[NDArray[np.bool_], NDArray[np.float32]]]
-
-
-def rows_of_answers(_experiences: object, recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Make the rows of final answers (n, 2)."""
-    return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
-
-
-def row_maker(context: TrainerContext, tokenizer: Any) -> RowMaker:
-    """Return the function that makes the memory's rows: from layer logits, from final answers, or the user's own."""
-    if context.pool is None or context.records_layers:
-        return lambda _, recorded: (recorded.located, recorded.layer_logits)
-    function = context.meds.features.function
-    if function is None:
-        return rows_of_answers
-    return partial(rows_of_texts, tokenizer, load_function(function, layers=0, hidden=0))
 
 
 @dataclass(frozen=True)
@@ -110,7 +91,9 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         super().__init__(*args, **kwargs)
         self.diversity = DiversityTracker() if context.records_layers else None
         self._context = context
-        self._rows_of = row_maker(context, self.tokenizer)
+        self._keeps_logits = context.pool is None or context.records_layers
+        file = None if self._keeps_logits else context.meds.features.function
+        self._function = None if file is None else load_function(file, layers=0, hidden=0)
         self._transform = transform_of(context.meds)
 
     @torch.no_grad()
@@ -123,12 +106,11 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         )
         answer, label, size = self._ask(collected, step)
         counted = self._counted(collected, size, step)
-        shaped: NDArray[np.floating] = collected.raw
-        if answer is not None:
-            shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
+        shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
         trained, effect = self._advantages(experiences, collected, counted, shaped)
         if answer is not None:
-            metrics |= self._metrics_of_memory(collected, shaped, answer, recorded.seconds, effect)
+            rewards = collected.raw, shaped, collected.correct
+            metrics |= step_metrics(answer, *rewards, effect, recorded.seconds) | self._eigen_ratios(collected, answer)
         return StepResult(trained, collected, label, size, shaped, metrics)
 
     def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
@@ -173,7 +155,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
         apply_length_penalties(experiences, self.args)
-        located, features = self._rows_of(experiences, recorded)
+        located, features = self._rows(experiences, recorded)
         finite = np.isfinite(features).all(axis=1)
         broken = int((located & ~finite).sum())
         if broken and self._context.meds.features.function is None:  # with a function, NaN means no feature
@@ -185,12 +167,23 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         return Collected(
             raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
             correct=correct,
-            keys=prompt_keys(experiences),
+            keys=[*map(cache(prompt_key), in_order(experiences, [batch.prompts for batch in experiences]))],
             features=features,
             has_feature=has_feature,
             remembered=np.flatnonzero(wanted & has_feature),
             is_extra=values_in_order(experiences, extra),
         )
+
+    def _rows(self, experiences: list[Experience], recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+        """Return which rollouts have a row (n,), and the rows (n, d): layer logits, answers, or the user's own."""
+        if self._keeps_logits:
+            return recorded.located, recorded.layer_logits
+        if self._function is None:
+            return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
+        prompts = in_order(experiences, [batch.prompts for batch in experiences])
+        tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
+        responses = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return np.ones(len(prompts), bool), self._function(len(prompts), prompts, responses)
 
     def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer | None, NDArray[np.int32], NDArray[np.int32]]:
         """Store the remembered rows; return the memory's answer, and each rollout's label and cluster size (n,)."""
@@ -242,10 +235,11 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         if meds.penalty.form == "weights" or meds.penalty.extras:
             outcome = self._grouped(values_in_order(trained, [_outcomes(batch) for batch in trained]))
             factors, added = weigh(outcome, self._grouped(size), wrong, has_row, is_extra, meds.penalty.form)
-            _multiply(trained, factors.reshape(-1))
-            _add(trained, added.reshape(-1))
+            _change(trained, factors.reshape(-1), added.reshape(-1))
             effect = penalty_effect(outcome, outcome * factors) if meds.penalty.form == "weights" else effect
-        _add(trained, advantages_added(size, collected.has_feature, meds.exploration))
+        bonus = advantages_added(size, collected.has_feature, meds.exploration)
+        if bonus is not None:
+            _change(trained, np.ones(len(bonus)), bonus)
         for experience in trained:
             experience.rewards = torch.from_numpy(shaped[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
@@ -262,7 +256,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         if instead is None:
             return self._estimated(experiences, self._without_equal_groups(groups))
         copies = self._estimated(experiences, np.zeros(groups.size, np.float32))
-        _add(copies, instead)
+        _change(copies, np.ones(len(instead)), instead)
         deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
         for experience in copies:
             experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
@@ -296,39 +290,18 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 
         It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
         """
-        if rewards.dtype != torch.float32:
-            returns: torch.Tensor = super().get_cumulative_returns(rewards, action_mask, gamma)
-            return returns
         masked = rewards if action_mask is None else action_mask * rewards
         backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
         return torch.from_numpy(backwards[:, ::-1].copy())
 
-    def _metrics_of_memory(
-        self,
-        collected: Collected,
-        shaped: NDArray[np.floating],
-        answer: MemoryAnswer,
-        recording_seconds: float,
-        effect: float,
-    ) -> dict[str, float]:
-        """Return the metrics of the memory and of the layer logits of wrong and of right answers."""
-        diversity: dict[str, float] = {}
-        if self.diversity is not None:
-            select, right = self._transform.select, collected.correct & collected.has_feature
-            remembered = collected.features[collected.remembered]
-            prompts = collected.remembered // self.args.rollout.n_samples_per_prompt
-            logits = select(remembered), select(collected.features[right])
-            diversity = self.diversity.add(*logits, stored=answer.moments, prompts=prompts)
-        return step_metrics(
-            answer,
-            raw=collected.raw,
-            shaped=shaped,
-            effect=effect,
-            correct=collected.correct,
-            rows=len(collected.remembered),
-            recording_seconds=recording_seconds,
-            diversity=diversity,
-        )
+    def _eigen_ratios(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
+        """Return the metrics of the layer logits of wrong and of right answers, if the memory has layer logits."""
+        if self.diversity is None:
+            return {}
+        select, right = self._transform.select, collected.correct & collected.has_feature
+        logits = select(collected.features[collected.remembered]), select(collected.features[right])
+        prompts = collected.remembered // self.args.rollout.n_samples_per_prompt
+        return self.diversity.add(*logits, stored=answer.moments, prompts=prompts)
 
 
 def metrics_of_policy(
@@ -361,25 +334,14 @@ def _outcomes(experience: Experience) -> NDArray[np.floating]:
     return np.asarray((experience.advantages * experience.action_mask).sum(dim=1) / tokens)
 
 
-def _multiply(experiences: Sequence[Experience], factors: NDArray[np.floating]) -> None:
-    """Multiply the advantages and returns of each sample's tokens by its factor (n,)."""
+def _change(experiences: Sequence[Experience], factors: NDArray[np.floating], added: NDArray[np.floating]) -> None:
+    """Multiply the advantages and returns of each sample's tokens by its factor (n,), and add its value (n,)."""
     for experience in experiences:
-        values = torch.from_numpy(factors[experience.index].astype(np.float32))
-        experience.advantages = experience.advantages * values[:, None]
-        experience.returns = experience.returns * values[:, None]
-        experience.info["return"] = experience.info["return"] * values
-
-
-def _add(experiences: Sequence[Experience], added: NDArray[np.floating] | None) -> None:
-    """Add a value for each sample (n,) to the advantages and returns of all its tokens."""
-    if added is None:
-        return
-    for experience in experiences:
-        values = torch.from_numpy(added[experience.index].astype(np.float32))
-        tokens = values[:, None] * experience.action_mask
-        experience.advantages = experience.advantages + tokens
-        experience.returns = experience.returns + tokens
-        experience.info["return"] = experience.info["return"] + values
+        by, plus = (torch.from_numpy(values[experience.index].astype(np.float32)) for values in (factors, added))
+        tokens = plus[:, None] * experience.action_mask
+        experience.advantages = experience.advantages * by[:, None] + tokens
+        experience.returns = experience.returns * by[:, None] + tokens
+        experience.info["return"] = experience.info["return"] * by + plus
 
 
 def _cap_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experience], correct: NDArray[np.bool_]) -> None:

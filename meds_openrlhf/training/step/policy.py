@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from openrlhf.trainer.ray import ppo_actor
+from torch.utils.data import DataLoader
 
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
@@ -19,7 +20,6 @@ from meds_openrlhf.features.layout import locate_answers, packed_positions, padd
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.training.host.lora import save_merged, send_merged
 from meds_openrlhf.training.host.openrlhf import plain_class, replaced
-from meds_openrlhf.training.step.batches import in_given_order
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrainer, warmup_ratio
 
@@ -66,7 +66,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, the samples are not shuffled."""
-        loaders = {"DataLoader": in_given_order} if self._meds.policy.minibatches == "prompts" else {}
+        unshuffled = {"DataLoader": lambda *args, shuffle, **kwargs: DataLoader(*args, **kwargs)}
+        loaders = unshuffled if self._meds.policy.minibatches == "prompts" else {}
         rollout = self.strategy.args.rollout
         # With dynamic batches, OpenRLHF trains on at most this many prompts; extras come beside them.
         most = rollout.batch_size + self._meds.penalty.extras

@@ -36,8 +36,8 @@ class RolloutGenerator(SamplesGenerator):
         context: TrainerContext,
         sync_weights: Callable[[], None] | None,
     ) -> None:
-        prompts, tokenizer = PromptStream(self, theirs), fleet.share(theirs.tokenizer)
-        super().__init__(theirs.strategy, prompts, theirs.eval_dataloader, tokenizer, fleet.usable)
+        prompts = PromptStream(self, theirs)
+        super().__init__(theirs.strategy, prompts, theirs.eval_dataloader, theirs.tokenizer, fleet.usable)
         self.vllm_engines = fleet.usable  # the fleet's list itself, which OpenRLHF does not keep if it is empty
         self._fleet = fleet
         meds = context.meds
@@ -158,7 +158,7 @@ class RolloutGenerator(SamplesGenerator):
         return {
             "sampling_params": sampling,
             "max_length": given("max_len", 2048),
-            "hf_tokenizer": self.tokenizer,
+            "hf_tokenizer": None,  # each engine has its own
             "num_samples": given("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt),
         }
 

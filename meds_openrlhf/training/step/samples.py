@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.features.function import FeatureFunction
-from meds_openrlhf.memory.rows import prompt_key
 
 # In ``info``, which asynchronous runs send to the training process with the samples:
 GENERATED_TOKENS = "generated_tokens"  # a sample's part of what engines generated for its step
@@ -30,13 +28,6 @@ def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLik
     """Like `in_order`, for tensors and arrays: (B,) or (B, ...) per micro-batch become (n,) or (n, ...)."""
     flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in values])
     return flat[places_of(experiences)]
-
-
-def prompt_keys(experiences: Sequence[Experience]) -> list[str]:
-    """Return the memory's key of each sample's prompt, in the order of the index."""
-    texts = in_order(experiences, [batch.prompts for batch in experiences])
-    keys = {text: prompt_key(text) for text in dict.fromkeys(texts)}  # a prompt has many samples
-    return [keys[text] for text in texts]
 
 
 def places_of(experiences: Sequence[Experience]) -> NDArray[np.intp]:
@@ -78,13 +69,3 @@ def is_right(experience: Experience, threshold: float) -> NDArray[np.bool_]:
     """
     values = experience.rewards if experience.scores is None else experience.scores
     return np.asarray(values.float() >= threshold)
-
-
-def rows_of_texts(
-    tokenizer: Any, function: FeatureFunction, experiences: Sequence[Experience], _recorded: object
-) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-    """Return a mask (n,) of True, because every text has a row, and the function's rows (n, d) for a step's texts."""
-    prompts = in_order(experiences, [batch.prompts for batch in experiences])
-    tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
-    responses = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-    return np.ones(len(prompts), bool), function(len(prompts), prompts, responses)

@@ -13,17 +13,11 @@ from meds_openrlhf.config.schema import EntropyAdvantageSettings
 from meds_openrlhf.training.host.openrlhf import plain_class, replaced
 
 
-def entropy_bonus(entropy: torch.Tensor, advantages: torch.Tensor, *, alpha: float, kappa: float) -> torch.Tensor:
-    """Return ``min(alpha * entropy, |advantage| / kappa)``, (B, A) like its two arguments, without a gradient.
+class EntropyAdvantageLoss(nn.Module):
+    """OpenRLHF's policy loss on advantages to which ``min(alpha * entropy, |advantage| / kappa)`` is added.
 
     Cheng et al., "Reasoning with Exploration: An Entropy Perspective" (2025), Section 3: tokens at which the policy is
     uncertain get a larger reward or a smaller penalty, but for kappa > 1 no advantage changes its sign.
-    """
-    return torch.minimum(alpha * entropy.detach(), advantages.abs() / kappa)
-
-
-class EntropyAdvantageLoss(nn.Module):
-    """OpenRLHF's policy loss on advantages with the entropy bonus added.
 
     The entropy comes from the same forward pass as the loss: `keep_entropy` is a forward hook of OpenRLHF's Actor,
     which computes the entropy if ``actor.entropy_coef`` is set.
@@ -46,7 +40,7 @@ class EntropyAdvantageLoss(nn.Module):
         """Return the result of OpenRLHF's loss; all three arguments are (B, A), for the last A tokens."""
         assert self._entropy is not None
         entropy, self._entropy = self._entropy[:, -advantages.shape[1] :], None
-        bonus = entropy_bonus(entropy, advantages, alpha=self._settings.alpha, kappa=self._settings.kappa)
+        bonus = torch.minimum(self._settings.alpha * entropy, advantages.abs() / self._settings.kappa)
         return self._policy_loss(log_probs, old_log_probs, advantages + bonus, **batch)
 
 

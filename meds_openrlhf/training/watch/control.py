@@ -48,10 +48,11 @@ class RunControl:
         self._news.append(step)
         return self._stop
 
-    def report_evaluation(self, evaluation: StepReport, line: str) -> None:
-        """Log an evaluation after a step; ``line`` is shown to the user."""
+    def report_evaluation(self, evaluation: StepReport, line: str) -> bool:
+        """Log an evaluation after a step; ``line`` is shown to the user. Returns whether the trainer must stop."""
         self._evaluations.append(evaluation.step, evaluation.metrics)
         self._news.append(line)
+        return self._stop
 
     def tell(self, news: Stopped | str) -> None:
         """Queue another message for the driver; a text is shown to the user."""
@@ -61,10 +62,6 @@ class RunControl:
         """Return all messages since the last call, oldest first."""
         news, self._news = self._news, []
         return news
-
-    def stop_is_requested(self) -> bool:
-        """Return whether training must end now; called between two steps."""
-        return self._stop
 
     def request_stop(self) -> None:
         """Request that training ends after the current step."""

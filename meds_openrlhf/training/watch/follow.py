@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -19,63 +18,58 @@ POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0  # between two looks for lost actors
 
 
-@dataclass(frozen=True)
-class Following:
-    """Everything that the driver monitors while the trainer works."""
+def follow(
+    training: Any,
+    control: Any,
+    members: list[Member],
+    console: RunConsole,
+    interruptions: Interruptions,
+    trackers: Trackers,
+) -> Stopped | None:
+    """Follow the call ``training`` until it returns or the trainer reports that it stopped.
 
-    control: Any  # handle of the run's RunControl
-    members: list[Member]
-    console: RunConsole
-    interruptions: Interruptions
-    trackers: Trackers
-
-    def to_the_end(self, training: Any) -> Stopped | None:
-        """Follow the call ``training`` until it returns or the trainer reports that it stopped.
-
-        Raises RunLostError if a vital process is lost, WatchdogExpired if there is no progress, and any error of the
-        call.
-        """
-        self.interruptions.rewind_watchdog()
-        self.interruptions.patient = True
-        try:
-            return self._follow(training)
-        finally:
-            self.interruptions.patient = False
-            self.interruptions.rewind_watchdog()
-
-    def _follow(self, training: Any) -> Stopped | None:
-        next_census, passed_on = 0.0, False
+    ``control`` is the handle of the run's RunControl. Raises RunLostError if a vital process is lost, WatchdogExpired
+    if there is no progress, and any error of the call.
+    """
+    next_census, passed_on = 0.0, False
+    interruptions.rewind_watchdog()
+    interruptions.patient = True
+    try:
         while True:
             done, _ = ray.wait([training], timeout=POLL_SECONDS)
-            for line in self.trackers.poll():
-                self.console.say(line)
-            stopped = self._take_news()
+            for line in trackers.poll():
+                console.say(line)
+            stopped = _take_news(control, console, interruptions)
             if stopped is not None:
                 return stopped
             if done:
                 ray.get(training)
                 return None
-            if self.interruptions.expired:
+            if interruptions.expired:
                 raise WatchdogExpired
-            if self.interruptions.noted is not None and not passed_on:
-                self.control.request_stop.remote()
-                self.console.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
+            if interruptions.noted is not None and not passed_on:
+                control.request_stop.remote()
+                console.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
                 passed_on = True
             if time.monotonic() >= next_census:
-                if loss := first_loss(self.members):
+                if loss := first_loss(members):
                     raise RunLostError(loss)
                 next_census = time.monotonic() + CENSUS_SECONDS
+    finally:
+        interruptions.patient = False
+        interruptions.rewind_watchdog()
 
-    def _take_news(self) -> Stopped | None:
-        for news in ray.get(self.control.take_news.remote()):
-            if isinstance(news, Stopped):
-                return news
-            if isinstance(news, StepReport):
-                self.console.step(news.step, news.metrics)
-            else:
-                self.console.say(news)
-            self.interruptions.rewind_watchdog()
-        return None
+
+def _take_news(control: Any, console: RunConsole, interruptions: Interruptions) -> Stopped | None:
+    for news in ray.get(control.take_news.remote()):
+        if isinstance(news, Stopped):
+            return news
+        if isinstance(news, StepReport):
+            console.step(news.step, news.metrics)
+        else:
+            console.say(news)
+        interruptions.rewind_watchdog()
+    return None
 
 
 # The halves of an asynchronous trainer, which the driver knows only by their class names.

@@ -48,19 +48,15 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"--meds.reward=math {AGENT}", "meds.reward=math: would not be used, because train.agent_func_path is set."),
         (f"{AGENT} --reward.remote_url=reward.py", "would not be used, because train.agent_func_path is set."),
     ],
-    checks.require_two_checkpoints: [
+    checks.require_sound_flags: [
         ("--ckpt.max_num=1 --ckpt.save_steps=5", "ckpt.max_num=1: leaves no complete checkpoint while the next"),
-    ],
-    checks.require_saved_state: [
         ("--train.enable_ema", "train.enable_ema=True: is in no checkpoint, so no run could resume. Leave it"),
         ("--algo.kl.target=6", "algo.kl.target=6.0: adapts a coefficient that is in no checkpoint"),
         ("--ds.use_universal_ckpt", "ds.use_universal_ckpt=True: would load the converted checkpoint at every resume"),
-    ],
-    checks.require_whole_generation: [
         ("--rollout.vllm_generate_batch_size=512", "generate_batch_size=512: is below rollout.batch_size, 1024, which"),
-    ],
-    checks.require_whole_weights: [
         ("--ds.tensor_parallel_size=2 --ds.zero_stage=3", "tensor_parallel_size=2: does not work with ds.zero_stage=3"),
+        (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
+        ("--data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
     ],
     checks.require_lora: [
         ("--ds.lora.rank=-1", "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
@@ -68,9 +64,6 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{LORA} --ds.lora.dropout=1", "ds.lora.dropout=1.0: must be at least 0 and below 1."),
         (f"{LORA} --ds.load_in_4bit", "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters"),
         (f"{LORA} --ds.tensor_parallel_size=2", "ds.tensor_parallel_size=2: does not work with ds.lora."),
-    ],
-    checks.require_length_penalties: [
-        (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
     ],
     checks.require_extras: [
         (f"{EXTRAS}=32", "meds.penalty.extras=32: needs algo.dynamic_filtering_enable, which drops such groups."),
@@ -81,8 +74,8 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{EXTRAS}=32 {FILTERED} {CRITIC}", "algo.advantage.estimator=gae: meds.penalty.extras needs advantages"),
     ],
     checks.require_minibatches: [
-        (f"{PROMPTS} --train.batch_size=10", "train.batch_size=10: must be a multiple of the 4 responses to a prompt"),
-        (f"{PROMPTS} --train.batch_size=12", "to a prompt and divide the 4096 of a step."),
+        (f"{PROMPTS} --train.batch_size=2", "also needs a multiple of 4, the responses to a prompt."),
+        (f"{PROMPTS} --train.batch_size=12", "train.batch_size=12: must divide the 4096 responses of a step"),
         (
             "--train.batch_size=24",
             "train.batch_size=24: must divide the 4096 responses of a step (rollout.batch_size x",
@@ -94,9 +87,6 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{PASS_AT}=3 --algo.advantage.estimator=rloo", "algo.advantage.estimator=rloo: pass_at_k works only with"),
         (f"{ANSWER_BONUS} {CRITIC}", "algo.advantage.estimator=gae: meds.exploration.answer_bonus does not support a"),
         (f"{BATCH_SCOPE} {ONE}", "meds.penalty.scope=batch: compares the responses to a prompt. Raise rollout."),
-    ],
-    checks.require_readable_answers: [
-        ("--data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
     ],
 }
 
@@ -157,16 +147,16 @@ def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, mon
 
 
 URL, AGENT_FILE = "reward.remote_url", "train.agent_func_path"
+TRIES = "try:\n    from b import reward_func\nexcept ImportError:\n    def reward_func(a): ..."
 
 
 @pytest.mark.parametrize(
     ("key", "content", "message"),
     [
-        *[(URL, f"{code}\n", None) for code in ("def reward_func(a): ...", "from b import c as reward_func")],
+        *[(URL, f"{code}\n", None) for code in ("def reward_func(a): ...", "from b import c as reward_func", TRIES)],
         (URL, None, "cannot be read (No such file or directory; looked in"),
         (URL, "def reward_func(:\n", "is not valid Python (line 1: invalid syntax)."),
-        (URL, "def reward_fn(queries, prompts, labels): ...\n", "must define a non-async function `reward_func`"),
-        (URL, "async def reward_func(queries, prompts, labels): ...\n", "must define a non-async function `reward_f"),
+        (URL, "def reward_fn(queries, prompts, labels): ...\n", "must define a function `reward_func`, which"),
         (AGENT_FILE, None, "cannot be read (No such file or directory; looked in"),
         (AGENT_FILE, "import openrlhf\n", "must define a class `AgentExecutor`, which OpenRLHF calls. See docs/recip"),
     ],

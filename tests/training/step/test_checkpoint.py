@@ -9,12 +9,12 @@ import ray
 import torch
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.step.checkpoint import CheckpointedTraining
+from meds_openrlhf.training.step.trainer import MedsTraining
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> CheckpointedTraining:
-    trainer = CheckpointedTraining.__new__(CheckpointedTraining)
+def training(tmp_path: Path) -> MedsTraining:
+    trainer = MedsTraining.__new__(MedsTraining)
     trainer.args = SimpleNamespace(ckpt=SimpleNamespace(disable_ds=False))
     trainer._context = SimpleNamespace(paths=RunPaths(tmp_path), pool=None)
     trainer._rollouts = SimpleNamespace(flush=lambda: None)
@@ -30,7 +30,7 @@ def write_to_a_full_disk() -> None:
         raise ray.exceptions.RayTaskError("save_checkpoint", str(error), error) from error
 
 
-def test_a_full_disk_is_named_and_the_checkpoint_is_not_complete(training: CheckpointedTraining) -> None:
+def test_a_full_disk_is_named_and_the_checkpoint_is_not_complete(training: MedsTraining) -> None:
     saving = training._saving(True, "global_step2", 2, {})
     with pytest.raises(OSError, match="checkpoint global_step2 could not be written; is the disk full") as full, saving:
         write_to_a_full_disk()
@@ -38,6 +38,6 @@ def test_a_full_disk_is_named_and_the_checkpoint_is_not_complete(training: Check
     assert not training._context.paths.complete.exists()
 
 
-def test_another_error_stays_what_it_is(training: CheckpointedTraining) -> None:
+def test_another_error_stays_what_it_is(training: MedsTraining) -> None:
     with pytest.raises(ray.exceptions.RayTaskError), training._saving(True, "global_step2", 2, {}):
         raise ray.exceptions.RayTaskError("save_checkpoint", "no such rank", ValueError("no such rank"))

@@ -14,7 +14,6 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step.engine import RestartableEngine, in_arrays
-from meds_openrlhf.training.step.engine_fleet import SharedTokenizer
 from tests.training.step.test_batches import require_equal
 
 
@@ -52,13 +51,11 @@ def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
 
     async def responses() -> Any:
         engine = RestartableEngine.__new__(RestartableEngine)
-        engine._has_weights, engine._tokenizer = True, asyncio.get_running_loop().create_future()
-        engine._tokenizer.set_result("tokenizer")
+        engine._has_weights, engine._tokenizer = True, "tokenizer"
         engine._given = (), {"agent_func_path": "mine.py"}
         engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)
-        shared = SharedTokenizer(None)
         return await engine.generate_responses(
-            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=shared, num_samples=2
+            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=None, num_samples=2
         )
 
     return asyncio.run(responses())

@@ -16,7 +16,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import metrics_of_policy
-from meds_openrlhf.training.step.samples import generated_tokens, rows_of_texts
+from meds_openrlhf.training.step.samples import generated_tokens
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
@@ -217,8 +217,10 @@ def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -
     samples = recorded_rollouts()[::-1]
     for number, sample in enumerate(samples):
         set_texts(sample, "1+1=", "1+" * (number + 1), [TOKENIZER.eos_token_id])
-    function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
-    present, rows = rows_of_texts(TOKENIZER, function, samples, None)
+    maker = our_maker(arguments())
+    maker._keeps_logits, maker.tokenizer = False, TOKENIZER
+    maker._function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
+    present, rows = maker._rows(samples, None)
     assert present.all()
     assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
     assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]

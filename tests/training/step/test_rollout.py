@@ -55,9 +55,6 @@ class InstantFleet:
 
     def keep_those_with_weights(self) -> None: ...
 
-    def share(self, tokenizer: Any) -> Any:
-        return tokenizer
-
     def generate(self, *, prompt: str, label: str, **_: Any) -> Any:
         return next(self._numbers), prompt, label
 
@@ -267,7 +264,7 @@ def test_a_request_is_what_openrlhf_would_send(
     args = arguments(4, 4)
     args.algo.advantage.is_correction_level = correction
     generator = make_generator(InstantFleet(), args, 4)
-    theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, generator.tokenizer, [engine])
+    theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, None, [engine])  # an engine has a tokenizer
     theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
     generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given))

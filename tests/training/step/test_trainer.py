@@ -19,7 +19,7 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from meds_openrlhf.training.step import checkpoint
+from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.trainer import MedsTraining
 from meds_openrlhf.training.watch.control import RunControl, StepReport, Stopped, TrainerContext
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_names_its_memory_and_is_marked_last(trainer: Trainer) -> N
 def test_a_checkpoint_whose_folder_is_not_yet_seen_is_kept(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a shared disk the listing of a folder may lag behind what another node has just written there."""
     trainer.save_logs_and_checkpoints(3, {}, {"global_step": 3})
-    monkeypatch.setattr(checkpoint, "saved_tags", lambda _: {"global_step3"})
+    monkeypatch.setattr(trainer_module, "saved_tags", lambda _: {"global_step3"})
     trainer.save_logs_and_checkpoints(6, {}, {"global_step": 6})
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step6", 6)
     assert trainer._context.pool.snapshots == ["global_step3", "global_step6"]

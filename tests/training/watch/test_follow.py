@@ -13,8 +13,9 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.watch import follow as driver
 from meds_openrlhf.training.watch.control import StepReport, Stopped, start_run_control
-from meds_openrlhf.training.watch.follow import Following, Member
+from meds_openrlhf.training.watch.follow import Member
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -74,9 +75,9 @@ def follow(
     console = Console(*signals)
     with interruptible(minutes) as interruptions:
         control = start_run_control(RunPaths(folder))
-        following = Following(control, list(members), console, interruptions, Trackers())
+        call = ray.remote(num_cpus=0)(training).remote(control, *words)
         try:
-            return following.to_the_end(ray.remote(num_cpus=0)(training).remote(control, *words)), console.heard
+            return driver.follow(call, control, list(members), console, interruptions, Trackers()), console.heard
         finally:
             assert not interruptions.patient
 

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.training.start import dataset
+from meds_openrlhf.training.start import prepare
 
 
 def count_too_long(texts: list[str], **options: object) -> int:
@@ -18,7 +18,7 @@ def count_too_long(texts: list[str], **options: object) -> int:
         return {"input_ids": list(text)}
 
     tokenizer.apply_chat_template = lambda chat, **_: f"<{chat[0]['content']}>"  # type: ignore[attr-defined]
-    return dataset.count_too_long(Dataset.from_list([{"prompt": text} for text in texts]), args, tokenizer)
+    return prepare.count_too_long(Dataset.from_list([{"prompt": text} for text in texts]), args, tokenizer)
 
 
 def test_too_long_prompts_are_counted_by_tokens_with_their_template() -> None:
