@@ -17,11 +17,13 @@
 #
 #   sbatch --nodes=4 ray_jobs/slurm.sh configs/qwen2.5-math-7b/meds.yaml --meds.run_dir /shared/runs/my-run
 #
-# 20 minutes before the time limit the run saves a checkpoint and the job is queued again; it goes on from there. After
-# a failure it is queued again as well, MEDS_RETRIES times in all, but not after a mistake in the settings.
+# 20 minutes before the time limit the run saves a checkpoint and the job is queued again; it goes on from there. A step
+# that is not finished 18 minutes later is lost, and the job goes on from the checkpoint before. After a failure it is
+# queued again as well, MEDS_RETRIES times in all, but not after a mistake in the settings.
 # To end it with a checkpoint: scancel --batch --signal=TERM JOB.
 #
-# From the environment, all optional: MEDS_RETRIES (3), RAY_PORT (6379), NODE_SECONDS (600) to wait for all nodes,
+# From the environment, all optional: MEDS_RETRIES (3), REQUEUE_SECONDS (1080), RAY_PORT (6379), NODE_SECONDS (600) to
+# wait for all nodes,
 # HEAD_ADDRESS (the first of the head's `hostname -I`), RAY_START_ARGS for every `ray start`, RAY_HEAD_ARGS for that of
 # the head, SRUN_ARGS for every srun, e.g. "--container-image=/shared/meds.sqsh --container-mounts=/shared". Keys such as
 # WANDB_API_KEY reach all nodes from the environment of sbatch.
@@ -39,7 +41,18 @@ stop() {
     echo "stopping: $2"
     # srun passes SIGUSR1 on to `meds train`; on SIGTERM it would kill it.
     [[ -z $driver ]] || { told=yes; kill -USR1 "$driver" 2>/dev/null || true; }
+    # A step that is longer than the notice ends at the limit, and the job with it.
+    [[ $1 != limit ]] || { requeue_at_last & background+=($!); }
 }
+# shellcheck disable=SC2329  # stop calls it
+requeue_at_last() {
+    trap 'kill $!; exit' TERM
+    sleep "${REQUEUE_SECONDS:-1080}" &
+    wait $!
+    echo "queued again: the step is longer than the notice, and is lost"
+    scontrol requeue "$SLURM_JOB_ID"
+}
+background=()
 trap 'stop limit "the time limit is near"' USR1
 trap 'stop user "SIGTERM"' TERM
 
@@ -64,7 +77,6 @@ address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{pr
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------
-background=()
 trap 'kill "${background[@]}" 2>/dev/null || true' EXIT
 
 # Without a port of that agent, the head ends if its own node, on a cold file system, takes over 30 s to come in.

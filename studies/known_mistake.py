@@ -21,7 +21,7 @@ from meds_openrlhf.arithmetic.problems import TOGETHER
 from meds_openrlhf.features.final_answer import answer_row
 from meds_openrlhf.rewards.boxed import last_boxed
 
-MISTAKES_OF = dict.fromkeys(("forks", "forks-common"), TOGETHER)  # by task; of others `problems.MISTAKES`
+MISTAKES_OF = {"forks": TOGETHER}  # by task; of others `problems.MISTAKES`
 
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:

@@ -57,6 +57,7 @@ class Maker:
                     self._stopping = True
                     for process in self._processes:
                         process.terminate()
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise  # when the pool's threads have ended
 
     def _make(self, run: Run) -> bool:

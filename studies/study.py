@@ -29,6 +29,7 @@ Key = tuple[str, str, int]  # task, method, seed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
 PASS_AT = re.compile(r"pass@(\d+)(?:/(\w+))?")  # k, and a benchmark instead of the mean over all
+OTHER_METRICS = ("newly-solved", "policy_entropy", "dynamic_filtering_pass_rate")  # the others have a slash
 INTERRUPTIONS = 5  # of a run, each of which leaves a checkpoint, until one that is to be evaluated is lost
 INTERVALS = {"bootstrap": 5, "t": 3}  # and the fewest seeds for which each is used
 # What a study decides itself, in every run.
@@ -162,7 +163,7 @@ def _check(study: Study) -> None:
         at = PASS_AT.fullmatch(metric)
         stems = [{Path(benchmark).stem for benchmark in task.benchmarks} for task in study.tasks.values()]
         in_all = at is None or at[2] is None or all(at[2] in known for known in stems)
-        fits = in_all and 1 <= int(at[1]) <= given.n if at else metric == "newly-solved" or "/" in metric
+        fits = in_all and 1 <= int(at[1]) <= given.n if at else metric in OTHER_METRICS or "/" in metric
         hint = f"must be pass@1 to pass@{given.n}, the same with /BENCHMARK, newly-solved, agreement:VARIANT/PRESET, "
         hint += "or in metrics.jsonl."
         _require(fits, name, metric, hint)

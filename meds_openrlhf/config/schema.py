@@ -166,7 +166,7 @@ class PlacementSettings(Section, name="meds.placement"):
 class WatchdogSettings(Section, name="meds.watchdog"):
     """When to end a run that hangs, so that it can be started again."""
 
-    minutes: Positive | None = 60.0
+    minutes: Positive | None = 240.0
     """End the run if nothing finishes for this long; set it above the longest step. null: never."""
 
 

@@ -78,11 +78,10 @@ class Batching:
         With ``of_prompts`` they must have all responses to their prompts.
         """
         if self.responses % self.train_batch or (of_prompts and self.train_batch % self.samples):
-            hint = f"must divide the {self.responses} responses of a step (rollout.batch_size x n_samples_per_prompt)."
-            also = (
-                f" meds.policy.minibatches=prompts also needs a multiple of {self.samples}, the responses to a prompt."
-            )
-            raise ConfigError("train.batch_size", self.train_batch, hint + also * of_prompts)
+            hint = f"must divide the {self.responses} responses of a step (rollout.batch_size x n_samples_per_prompt)"
+            if of_prompts:
+                hint += f" and, for meds.policy.minibatches=prompts, be a multiple of the {self.samples} to a prompt"
+            raise ConfigError("train.batch_size", self.train_batch, f"{hint}.")
 
     def __str__(self) -> str:
         rollout = f"{self.responses} responses in micro-batches of {self.rollout_micro_batch}"

@@ -17,6 +17,7 @@ from meds_openrlhf.text_table import aligned
 
 LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
 FREE, IN_USE = "·", "x"
+FEW = 4  # responses of a mini-batch for a rank: with fewer, most ranks wait
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,11 @@ def _totals(report: PlanReport) -> list[list[str]]:
     if free > plan.gpus:
         counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.recipe.models))} ranks"
         rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
+    policy = next(len(group.nodes) for group in plan.groups if "policy" in group.roles)
+    each = batching.train_batch / batching.parallel(policy)
+    if each < FEW:
+        share = f"a policy rank gets {each:g} of the {batching.train_batch} responses of a mini-batch"
+        rows.append(["few", f"{share}; an update waits for the longest; raise train.batch_size"])
     if gpus > free:
         rows.append(
             ["in use", f"{plural(gpus - free, 'GPU')}, by others; not in this plan, but `meds train` waits for them"]

@@ -110,8 +110,8 @@ class Run:
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         self.job.paths.model_complete.unlink(missing_ok=True)  # of a policy that was trained to an earlier end
-        training, watched = actors.trainer.fit.remote(), (self.console, self.interruptions, self.trackers)
-        stopped = follow(training, actors.control, self.members, *watched)
+        training, control = actors.trainer.fit.remote(), actors.control
+        stopped = follow(training, control, self.members, self.console, self.interruptions, self.trackers)
         if stopped is not None:
             resume = f"checkpoint {stopped.tag} is saved, resume with --resume"
             saved = resume if stopped.tag else "ckpt.disable_ds: not saved"

@@ -30,7 +30,7 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
 
     def start(tokens: int) -> Any:
         sampling = SamplingParams(temperature=0.0, max_tokens=tokens, min_tokens=tokens, ignore_eos=True)
-        options = {"sampling_params": sampling, "max_length": 512, "hf_tokenizer": None}
+        options = {"sampling_params": sampling, "max_length": 512}
         return fleet.generate(prompt="12+34=", label="46", images=None, num_samples=SAMPLES, **options)
 
     def answer(call: Any) -> list[int]:

@@ -75,7 +75,7 @@ def test_dynamic_batches_have_a_piece_for_every_rank() -> None:
 
 @pytest.mark.parametrize("size", [24, 8, 48])
 def test_minibatches_that_cannot_be_made_of_whole_prompts(size: int) -> None:
-    message = f"^train.batch_size={size}: must divide the 8192 responses .* also needs a multiple of 16, the responses"
+    message = f"^train.batch_size={size}: must divide the 8192 responses .* be a multiple of the 16 to a prompt"
     with pytest.raises(ConfigError, match=message):
         batching(train_batch=size).require_whole_minibatches(of_prompts=True)
     batching().require_whole_minibatches(of_prompts=True)

@@ -3,6 +3,8 @@
 import re
 from dataclasses import replace
 
+import pytest
+
 from meds_openrlhf.placement.inventory import Node, imagined_cluster
 from meds_openrlhf.placement.plan import RoleRequest, make_plan
 from meds_openrlhf.placement.report import PlanReport, draw, report
@@ -63,6 +65,14 @@ def test_roles_and_nodes_that_are_too_full_are_named() -> None:
     assert narrow.overfull[-1].startswith(small_cache)
     greedy = report_of(imagined_cluster("1x8", 80.0), SPLIT[:2], gpu_memory_utilization=1.0)
     assert greedy.overfull == ["engines on a GPU: about 81 GB of 80 GB. Lower vllm.gpu_memory_utilization"]
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(32, "1"), (8, None)])
+def test_ranks_with_few_responses_are_named(nodes: int, each: str | None) -> None:
+    requests = [RoleRequest("policy", nodes, 8), RoleRequest("engines", nodes * 8, 1, "policy")]
+    found = [row for row in lines_of(report_of(imagined_cluster(f"{nodes}x8", 140.0), requests)) if "  few" in row]
+    wanted = f"  few       a policy rank gets {each} of the 256 responses of a mini-batch; an update waits"
+    assert [row.partition(" for the")[0] for row in found] == ([wanted] if each else [])
 
 
 def test_gpus_that_stay_free_are_counted() -> None:

@@ -19,7 +19,7 @@ FAILED = FeatureFunctionError("my.py: from_texts raised KeyError: 3")
     [
         # Raised in the policy's actor, whose error passes through the trainer's.
         (RayTaskError("fit", "", RayTaskError("forward", "", FAILED)), r"^my.py: from_texts raised KeyError: 3$"),
-        (WatchdogExpired(), r"^nothing was finished within 60 minutes .*`ray stack` or `py-spy dump"),
+        (WatchdogExpired(), r"^nothing was finished within 240 minutes .*`ray stack` or `py-spy dump"),
     ],
 )
 def test_a_failure_ends_the_run_with_a_line(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,6 @@ class RolloutGenerator(SamplesGenerator):
         return {
             "sampling_params": sampling,
             "max_length": given("max_len", 2048),
-            "hf_tokenizer": None,  # each engine has its own
             "num_samples": given("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt),
         }
 

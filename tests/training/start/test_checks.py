@@ -74,7 +74,7 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{EXTRAS}=32 {FILTERED} {CRITIC}", "algo.advantage.estimator=gae: meds.penalty.extras needs advantages"),
     ],
     checks.require_minibatches: [
-        (f"{PROMPTS} --train.batch_size=2", "also needs a multiple of 4, the responses to a prompt."),
+        (f"{PROMPTS} --train.batch_size=2", "be a multiple of the 4 to a prompt."),
         (f"{PROMPTS} --train.batch_size=12", "train.batch_size=12: must divide the 4096 responses of a step"),
         (
             "--train.batch_size=24",

@@ -55,7 +55,7 @@ def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
         engine._given = (), {"agent_func_path": "mine.py"}
         engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)
         return await engine.generate_responses(
-            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, hf_tokenizer=None, num_samples=2
+            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, num_samples=2
         )
 
     return asyncio.run(responses())
