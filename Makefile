@@ -58,12 +58,13 @@ setup-gpu:
 	$(call install,-r requirements/gpu.lock)
 	$(MAKE) flash-attn
 	$(call install,--force-reinstall build/wheels/flash_attn-*.whl build/wheels/deepspeed-*.whl)
+	@$(BIN)/python -c "from deepspeed.git_version_info_installed import *; assert accelerator_name == 'cuda' and installed_ops['fused_adam']"
 	$(call install,-e .)
 
 # flash-attn has no wheel for this torch, and DeepSpeed's has no optimizers, which every node would compile at its first
 # step and needs a CUDA toolkit for. Both are compiled here, for H100s and H200s unless FLASH_ATTN_CUDA_ARCHS says
 # otherwise, with the nvcc of the lock unless CUDA_HOME names another; no GPU is needed. The builds look for ninja on the
-# PATH, and the linker for names that NVIDIA's packages leave out. The optimizer of ds.adam_offload is for processors like
+# PATH, and the linker for names that NVIDIA's packages leave out; pip's cache knows neither architectures nor torch. The optimizer of ds.adam_offload is for processors like
 # the one that compiles it.
 flash-attn: $(FLASH_ATTN)
 $(FLASH_ATTN): requirements/gpu.lock
@@ -73,7 +74,8 @@ $(FLASH_ATTN): requirements/gpu.lock
 	export PATH="$(abspath $(BIN)):$$PATH" CUDA_HOME=$${CUDA_HOME:-$$cuda} FLASH_ATTENTION_FORCE_BUILD=TRUE; \
 	export DS_ACCELERATOR=cuda DS_BUILD_FUSED_ADAM=1 DS_BUILD_CPU_ADAM=1; \
 	export TORCH_CUDA_ARCH_LIST="$$(echo '$(FLASH_ATTN_CUDA_ARCHS)' | sed -E 's/([0-9])(;|$$)/.\1\2/g')"; \
-	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir build/wheels flash-attn==2.8.3 deepspeed==0.19.6
+	$(BIN)/python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir build/wheels \
+		flash-attn==2.8.3 deepspeed==0.19.6
 	@touch $@
 
 # Versions that are in the lock already, or else in that of the CPU, are kept where they fit.

@@ -7,11 +7,10 @@ import os
 import select
 from typing import TextIO
 
-# Errors that a user can correct: a full disk or quota, a path that is not writable, or a folder instead of a file.
-DISK_ERRORS = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES,
-    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
-)  # fmt: skip
+# Errors that a user can correct: a full disk or quota, a folder that is not writable; and in a command's own process,
+# the path of a folder where a file belongs, or the other way round.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+PATH_ERRORS = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
 
 def silence_if_closed(stream: TextIO) -> bool:

@@ -17,9 +17,9 @@
 #
 #   sbatch --nodes=4 ray_jobs/slurm.sh configs/qwen2.5-math-7b/meds.yaml --meds.run_dir /shared/runs/my-run
 #
-# 20 minutes before the time limit the run saves a checkpoint and the job is queued again; it goes on from there. A step
-# that is not finished 18 minutes later is lost, and the job goes on from the checkpoint before. After a failure it is
-# queued again as well, MEDS_RETRIES times in all, but not after a mistake in the settings.
+# 20 minutes before the time limit the run saves a checkpoint and the job is queued again; it goes on from there. After
+# a failure it is queued again as well, MEDS_RETRIES times in all, but not after a mistake in the settings. A step that
+# is not finished 18 minutes later counts as a failure: for longer steps, raise the 1200 above and REQUEUE_SECONDS.
 # To end it with a checkpoint: scancel --batch --signal=TERM JOB.
 #
 # From the environment, all optional: MEDS_RETRIES (3), REQUEUE_SECONDS (1080), RAY_PORT (6379), NODE_SECONDS (600) to
@@ -41,18 +41,7 @@ stop() {
     echo "stopping: $2"
     # srun passes SIGUSR1 on to `meds train`; on SIGTERM it would kill it.
     [[ -z $driver ]] || { told=yes; kill -USR1 "$driver" 2>/dev/null || true; }
-    # A step that is longer than the notice ends at the limit, and the job with it.
-    [[ $1 != limit ]] || { requeue_at_last & background+=($!); }
 }
-# shellcheck disable=SC2329  # stop calls it
-requeue_at_last() {
-    trap 'kill $!; exit' TERM
-    sleep "${REQUEUE_SECONDS:-1080}" &
-    wait $!
-    echo "queued again: the step is longer than the notice, and is lost"
-    scontrol requeue "$SLURM_JOB_ID"
-}
-background=()
 trap 'stop limit "the time limit is near"' USR1
 trap 'stop user "SIGTERM"' TERM
 
@@ -77,6 +66,7 @@ address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{pr
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------
+background=()
 trap 'kill "${background[@]}" 2>/dev/null || true' EXIT
 
 # Without a port of that agent, the head ends if its own node, on a cold file system, takes over 30 s to come in.
@@ -117,15 +107,38 @@ wait_for_nodes() {
 }
 
 # --- the run -----------------------------------------------------------------------------------------------------
+queue_again() {
+    echo "queued again: $1"
+    scontrol requeue "$SLURM_JOB_ID"
+    exit 0
+}
+# A line for each failure: Slurm's own count rises at the time limit and with lost nodes as well.
+failures=${SLURM_SUBMIT_DIR:-.}/meds-$SLURM_JOB_ID.failures
+retry() {
+    echo "$1" >>"$failures"
+    local failed
+    failed=$(wc -l <"$failures")
+    [[ $failed -gt ${MEDS_RETRIES:-3} ]] || queue_again "$1, retry $failed of ${MEDS_RETRIES:-3}"
+}
+# At the limit, Slurm would end the job for good.
+requeue_at_last() {
+    trap 'kill $!; exit' TERM
+    sleep "${REQUEUE_SECONDS:-1080}" &
+    wait $!
+    retry "a step longer than the notice"
+}
 train() {
-    local resume=()
+    local resume=() timer=
     [[ ${SLURM_RESTART_COUNT:-0} -eq 0 ]] || resume=(--resume)
     RAY_ADDRESS=$address "${step[@]}" --nodelist="$head" meds train "$@" "${resume[@]}" &
     driver=$!
     # A signal that came in the moment before found no driver to tell.
     [[ $stopped_by == nobody || -n $told ]] || kill -USR1 "$driver" 2>/dev/null || true
     # A trapped signal ends `wait` early: ask again until the driver has ended.
-    while kill -0 "$driver" 2>/dev/null; do wait "$driver" || true; done
+    while kill -0 "$driver" 2>/dev/null; do
+        [[ $stopped_by != limit || -n $timer ]] || { requeue_at_last & timer=$!; background+=("$timer"); }
+        wait "$driver" || true
+    done
     code=0
     wait "$driver" || code=$?
 }
@@ -136,13 +149,6 @@ if wait_for_nodes && [[ $stopped_by == nobody ]]; then
 fi
 echo "meds train: exit code $code"
 
-# A line for each failure: Slurm's own count rises at the time limit and with lost nodes as well.
-failures=${SLURM_SUBMIT_DIR:-.}/meds-$SLURM_JOB_ID.failures
-queue_again() {
-    echo "queued again: $1"
-    scontrol requeue "$SLURM_JOB_ID"
-    exit 0
-}
 end() {
     rm -f "$failures"
     exit "$code"
@@ -153,7 +159,5 @@ esac
 [[ $stopped_by != user ]] || end
 # A limit too short for the run to start would else queue it again for ever.
 [[ $stopped_by != limit || -z $driver ]] || queue_again "the time limit was near"
-echo "exit code $code" >>"$failures"
-failed=$(wc -l <"$failures")
-[[ $failed -gt ${MEDS_RETRIES:-3} ]] || queue_again "exit code $code, retry $failed of ${MEDS_RETRIES:-3}"
+retry "exit code $code"
 end

@@ -12,7 +12,7 @@ from meds_openrlhf import __version__
 from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, report, track, train
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.exits import DISK_ERRORS, silence_if_closed
+from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS, silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.runtime.errors import RunLostError, innermost
 
@@ -55,8 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
     """The exit code and the line for an error; no line for a defect of the program."""
     cause = innermost(error)
-    is_full = isinstance(cause, OSError) and cause.errno in DISK_ERRORS
-    if is_full or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):
+    known = DISK_ERRORS if cause is not error else DISK_ERRORS + PATH_ERRORS
+    is_users = isinstance(cause, OSError) and cause.errno in known
+    if is_users or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):
         return 2, str(cause)
     if isinstance(error, ModuleNotFoundError):
         return 2, missing_extra(command, error)

@@ -65,7 +65,9 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
         return feather.read_table(path, columns or ROLLOUT_SCHEMA.names, memory_map=True)
     except FileNotFoundError:
         return None
-    except (pa.ArrowException, OSError) as error:  # OSError: a damaged footer or block
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # no fault of the file
+            raise
         reason = f"cannot be read as Arrow, or not by this version ({' '.join(str(error).split())})"
         raise ConfigError("RUN", str(path), f"{reason}. Remove it.") from error
 

@@ -5,7 +5,7 @@
 #
 # PARTS is the folder to write to; PYTHON the version of the other machine's Python, as 3.12; HAVE the output of `pip
 # list --format=freeze` there: what it lists, at any version, is not packed. WHEELS (build/wheels) is where `make
-# flash-attn` has left its wheel, which goes along.
+# flash-attn` has left its wheels, which go along if they are for that Python.
 # There, with all parts in one folder:
 #
 #   cat PARTS/wheels.tar.* | tar -xf - -C /tmp && pip install --no-index --no-deps --target /tmp/site /tmp/wheels/*.whl
@@ -24,6 +24,11 @@ read -ra pip <<<"${PIP:-python3 -m pip}"
 mkdir -p "$parts/wheels"
 : >"$parts/missing.txt"
 
+for name in flash_attn deepspeed; do
+    cp "${WHEELS:-$here/build/wheels}/$name"-*-"cp${python//./}"-*.whl "$parts/wheels" 2>/dev/null ||
+        echo "$name, compiled" >>"$parts/missing.txt"
+done
+
 # A name is the same with -, _ and . in it, and in any case.
 names() { sed -E 's/[[ ;=].*//; s/[-_.]+/-/g' "$@" | tr '[:upper:]' '[:lower:]'; }
 there=$(grep -v '^#' "$have" | names || true)
@@ -33,10 +38,11 @@ for glibc in {5..35}; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); 
 while read -r pin; do
     name=$(names <<<"$pin")
     grep -qxF "$name" <<<"$there" && continue
+    compgen -G "$parts/wheels/$name-*" >/dev/null && continue
     "${pip[@]}" download --quiet --no-deps --only-binary=:all: --python-version "$python" \
         "${platforms[@]}" --dest "$parts/wheels" "$pin" 2>/dev/null ||
         # Some packages have a source distribution alone, whose wheel is for any Python unless something is compiled.
-        "${pip[@]}" wheel --quiet --no-deps --wheel-dir "$parts/built" "$pin" 2>/dev/null ||
+        "${pip[@]}" wheel --quiet --no-cache-dir --no-deps --wheel-dir "$parts/built" "$pin" 2>/dev/null ||
         echo "$pin" >>"$parts/missing.txt"
 done < <(grep -v '^#' "$lock")
 for wheel in "$parts"/built/*.whl; do
@@ -46,7 +52,6 @@ for wheel in "$parts"/built/*.whl; do
     esac
 done
 rm -rf "$parts/built"
-cp "${WHEELS:-$here/build/wheels}"/flash_attn-*.whl "$parts/wheels" 2>/dev/null || echo flash-attn >>"$parts/missing.txt"
 
 tar -C "$parts" -cf - wheels | split -b 57M -d -a 3 - "$parts/wheels.tar."
 (cd "$parts" && sha256sum wheels.tar.* >SHA256SUMS)

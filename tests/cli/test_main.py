@@ -62,21 +62,31 @@ def test_refusals_of_a_file_import_no_model_code(tmp_path: Path) -> None:
     assert modules & HEAVY == set()
 
 
+class OfWorker(Exception):
+    """As Ray wraps an error."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 @pytest.mark.parametrize(
     "error",
     [
         OSError(errno.ENOSPC, "runs/r/memory/shard-0000/000003.arrow: step 7 could not be written; nothing was stored"),
         MemoryCorruptionError("runs/r/memory/shard-0000: holds 0 of 9 rows"),
         MemoryBusyError("runs/r/memory/shard-0000: is being written by process 7 on node-3"),
+        IsADirectoryError(errno.EISDIR, "Is a directory", "runs"),
         BrokenPipeError(),
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/nowhere/at/all"),
+        OfWorker(FileExistsError(errno.EEXIST, "File exists", "/tmp/torch_extensions")),
     ],
 )
 def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_shown_whole(
     error: Exception, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "make_arithmetic", failing(error))
-    if isinstance(error, (BrokenPipeError, FileNotFoundError)):  # no success, and a mistake in the program
+    if isinstance(error, (BrokenPipeError, FileNotFoundError, OfWorker)):  # no success, and a mistake in the program
         with pytest.raises(type(error)):
             meds("data", "arithmetic")
         return

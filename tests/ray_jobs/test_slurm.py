@@ -114,17 +114,20 @@ def test_a_signal_lets_the_run_save(folder: Path, sent: signal.Signals, code: in
     assert not (folder / "meds-77.failures").exists()  # neither is a failure
 
 
-def test_a_step_longer_than_the_notice_is_lost_and_the_job_goes_on(folder: Path) -> None:
-    text = "#!/bin/bash\ntrap '' USR1\necho training\nfor _ in {1..40}; do sleep 0.1; done\nexit 1\n"
+@pytest.mark.parametrize(("retries", "requeued"), [("1", REQUEUE), ("0", [])])
+def test_a_step_longer_than_the_notice_is_lost_and_the_job_goes_on(
+    folder: Path, retries: str, requeued: list[str]
+) -> None:
+    text = "#!/bin/bash\ntrap '' USR1\necho training\nfor _ in {1..40}; do sleep 0.1; done\n"
     write_command(folder, "meds", text)
-    job = start_job(folder, "c.yaml", REQUEUE_SECONDS="1", MEDS_RETRIES="0")
+    job = start_job(folder, "c.yaml", REQUEUE_SECONDS="1", MEDS_RETRIES=retries)
     for line in job.stdout:
         if line == "training\n":
             break
     job.send_signal(signal.SIGUSR1)
     _, output = finish(job)
-    assert notes(folder, "scontrol")[0] == REQUEUE[0]
-    assert output.index("the step is longer than the notice") < output.index("meds train: exit code")
+    assert notes(folder, "scontrol") == requeued
+    assert ("queued again: a step longer than the notice, retry 1 of 1\n" in output) == bool(requeued)
 
 
 def test_a_time_limit_too_short_to_start_counts_as_a_failure(folder: Path) -> None:

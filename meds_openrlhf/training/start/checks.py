@@ -7,6 +7,7 @@ all of them. The others are about models, data and an existing run; `start.prepa
 from __future__ import annotations
 
 import os
+import re
 import symtable
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -216,20 +217,22 @@ def _named(value: object) -> Iterator[tuple[str, str]]:
 def require_code_files(config: RunConfig) -> None:
     """Require that the user's code files are valid Python and define or import the name that OpenRLHF calls."""
     for key, name, kind, page in (
-        ("reward.remote_url", "reward_func", "function", "rewards.md"),
+        ("reward.remote_url", "reward_func", "non-async function", "rewards.md"),
         ("train.agent_func_path", "AgentExecutor", "class", "recipes/tools.md"),
     ):
         value = config.openrlhf.get(key)
         if not isinstance(value, str) or (key == "reward.remote_url" and not value.endswith(".py")):
             continue  # not set, or a server that scores responses
         try:
-            symbols = symtable.symtable(Path(value).read_text(encoding="utf-8"), value, "exec").get_symbols()
+            text = Path(value).read_text(encoding="utf-8")
+            symbols = symtable.symtable(text, value, "exec").get_symbols()
         except OSError as error:
             raise ConfigError(key, value, f"cannot be read ({error.strerror}; looked in {os.getcwd()}).") from error
         except (SyntaxError, ValueError) as error:
             line = f"line {error.lineno}: " if isinstance(error, SyntaxError) else ""
             raise ConfigError(key, value, f"is not valid Python ({line}{error.args[0]}).") from error
-        if not any(symbol.get_name() == name for symbol in symbols if symbol.is_assigned() or symbol.is_imported()):
+        is_there = any(symbol.get_name() == name for symbol in symbols if symbol.is_assigned() or symbol.is_imported())
+        if not is_there or re.search(rf"^async def {name}\b", text, re.MULTILINE):
             raise ConfigError(key, value, f"must define a {kind} `{name}`, which OpenRLHF calls. See docs/{page}.")
 
 
