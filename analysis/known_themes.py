@@ -16,20 +16,17 @@ from typing import Annotated
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped]
 
 from analysis.command_line import Command, Finding
 from analysis.known_mistakes import wrong_and_explained
-from analysis.mistakes import Explanation
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.options import folders
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, read_atlas
 from meds_openrlhf.report.themes import texts_of
 from meds_openrlhf.results.tables import markdown
-from meds_openrlhf.runs.log import NONE, place_key
 from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.themes.departure import departure, words_of
 from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, joined, phrase_vectors
@@ -50,8 +47,11 @@ def scores_of(run: Path) -> dict[str, float]:
     (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
     assert atlas is not None  # it has wrong rollouts
     _, texts = texts_of(atlas, np.arange(len(atlas.clusters)))
-    with_text = np.array([any(cluster.responses) for cluster in texts], bool)
-    cluster, kind = _clusters_of_rows(atlas, with_text), _kinds_of_rows(atlas, wrong, explanations)
+    with_text = np.flatnonzero([any(cluster.responses) for cluster in texts])
+    cluster = pd.Index(with_text).get_indexer(atlas.cluster)  # (n,), NONE for noise and clusters without a text
+    logged = atlas.rollouts.find(wrong["step"].to_numpy(), wrong["sample"].to_numpy())
+    kinds = pd.Series([case.kind or "" for case in explanations], logged)  # "": none or several may explain it
+    kind = kinds.reindex(atlas.in_log, fill_value="").to_numpy(str)
     compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right
     if not compared.any():
         raise ConfigError("RUN", str(run), "has no clustered rollout that a mistake explains. Name a longer run.")
@@ -67,9 +67,9 @@ def scores_of(run: Path) -> dict[str, float]:
     return {name: float(adjusted_rand_score(kind, theme)) for name, theme in themes.items()}
 
 
-def _ways(atlas: Atlas, texts: list[ClusterTexts], with_text: NDArray[np.bool_]) -> dict[str, Vectors]:
-    """Unit vectors (k, d) of the clusters ``with_text``, in four ways."""
-    texts = [cluster for cluster, has_text in zip(texts, with_text.tolist()) if has_text]
+def _ways(atlas: Atlas, texts: list[ClusterTexts], with_text: NDArray[np.int64]) -> dict[str, Vectors]:
+    """Unit vectors (k, d) of the clusters ``with_text`` (k,), in four ways."""
+    texts = [texts[cluster] for cluster in with_text.tolist()]
     words = [[words_of(response, *cluster.numbers) for response in cluster.responses] for cluster in texts]
     around = [[departure(response, *cluster.numbers)[0] for response in cluster.responses] for cluster in texts]
     text, fingerprints = phrase_vectors(words), _fingerprints(atlas)[with_text]
@@ -92,23 +92,6 @@ def _fingerprints(atlas: Atlas) -> Vectors:
     vectors = np.array(means, np.float32)
     unit: Vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return unit
-
-
-def _clusters_of_rows(atlas: Atlas, with_text: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The number of each row's cluster (n,) among those that have a text, NONE for other clusters and for noise."""
-    rows = pd.DataFrame({"prompt": atlas.rows.prompt, "number": atlas.rows.label})
-    numbered = atlas.clusters[["prompt", "number"]].assign(cluster=np.where(with_text, np.cumsum(with_text) - 1, NONE))
-    merged = rows.merge(numbered, how="left", on=["prompt", "number"])["cluster"]
-    found: NDArray[np.int64] = merged.fillna(NONE).to_numpy(np.int64)
-    return found
-
-
-def _kinds_of_rows(atlas: Atlas, wrong: pa.Table, explanations: Sequence[Explanation]) -> NDArray[np.str_]:
-    """The mistake behind each row (n,), "" for a row that none or several may explain."""
-    kinds = np.array([case.kind or "" for case in explanations])
-    explained = pd.Index(place_key(wrong["step"].to_numpy(), wrong["sample"].to_numpy()))
-    place = explained.get_indexer(place_key(atlas.rows.step, atlas.rows.sample))
-    return np.where(place == NONE, "", kinds[place])
 
 
 main = Command("known_themes", __doc__, analyse, draws=False)

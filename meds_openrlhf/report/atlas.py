@@ -60,6 +60,12 @@ class Atlas:
         """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
         return self.rollouts.responses(places)
 
+    @property
+    def cluster(self) -> NDArray[np.int64]:
+        """The index (n,) of each row's cluster, or NONE."""
+        first = np.searchsorted(self.clusters["prompt"], self.rows.prompt)  # of the prompt's clusters
+        return np.where(self.rows.label >= 0, first + self.rows.label, NONE)
+
     def is_member(self, cluster: int) -> NDArray[np.bool_]:
         """A mask (n,) over the rows of the cluster's prompt: which of them are in the cluster."""
         of_prompt = self.rows.of(self.clusters["prompt"][cluster])

@@ -104,10 +104,9 @@ def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[list[int]]
 
 def _logged(atlas: Atlas, theme: NDArray[np.int64]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """The logged rollouts, given the theme of each cluster, and the last steps of the periods."""
-    log, rows = atlas.rollouts, atlas.rows
-    cluster = np.where(rows.label >= 0, np.searchsorted(atlas.clusters["prompt"], rows.prompt) + rows.label, NONE)
+    log = atlas.rollouts
     of_rollouts, is_logged = np.full(len(log), NO_THEME), atlas.in_log != NONE
-    of_rollouts[atlas.in_log[is_logged]] = np.append(theme, NO_THEME)[cluster[is_logged]]
+    of_rollouts[atlas.in_log[is_logged]] = np.append(theme, NO_THEME)[atlas.cluster[is_logged]]
     steps = np.unique(log.step)
     periods = min(PERIODS, len(steps))
     ends = steps[np.arange(1, periods + 1) * len(steps) // periods - 1]
