@@ -1,6 +1,6 @@
 """A run's rollout log: as tables, as flat arrays, and the texts of a few rollouts.
 
-Texts are the bulk of a log, so all functions read only the columns that they need.
+Texts are the bulk of a log, so all functions read only the columns that they need. Files have the order of samples.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXTS = ("prompt_text", "response", "ground_truth")  # the last is null if the d
 
 
 def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray[np.int64]:
-    """A sort key (n,) for each rollout, by step, then by sample."""
+    """A key (n,) for each rollout, by step, then by sample."""
     key: NDArray[np.int64] = (step.astype(np.int64) << 32) + sample.astype(np.int64)
     return key
 
@@ -54,8 +54,7 @@ def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
     for table in read_rollouts(RunPaths(run), tuple(dict.fromkeys((*KEYS, *columns)))):
         if len(table):
             steps += 1
-            in_order = (np.diff(table["sample"].to_numpy()) > 0).all()
-            yield table if in_order else table.sort_by("sample")  # sorting copies all texts
+            yield table
     if not steps:
         raise ConfigError("RUN", str(run), "has no rollout log. Train with --meds.tracking.rollouts all.")
 
@@ -145,8 +144,7 @@ def read_log(paths: RunPaths) -> RolloutLog:
         tables.append(table.select(columns).append_column("has_text", table["response"].is_valid()))
     table = pa.concat_tables(tables)
     step, sample = (table[name].to_numpy().astype(np.int64) for name in ("step", "sample"))
-    order = np.argsort(place_key(step, sample), kind="stable")
     (prompt, prompts), (answer, answers) = codes_of(table["prompt"]), codes_of(table["answer"])
-    correct, penalty, has_text = (table[name].to_numpy()[order] for name in ("correct", "penalty", "has_text"))
-    places = step[order], sample[order], prompt[order], answer[order]
-    return RolloutLog(paths, *places, correct, penalty, has_text, prompts, answers, texts, truths)
+    correct, penalty, has_text = (table[name].to_numpy() for name in ("correct", "penalty", "has_text"))
+    rows = step, sample, prompt, answer, correct, penalty, has_text
+    return RolloutLog(paths, *rows, prompts, answers, texts, truths)

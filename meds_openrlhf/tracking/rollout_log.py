@@ -39,7 +39,7 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
-    """Write the rollouts of a step, rows of `ROLLOUT_SCHEMA`. Raises OSError if they cannot be written."""
+    """Write a step's rollouts, rows of `ROLLOUT_SCHEMA` ordered by sample. Raises OSError if they cannot be written."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, ROLLOUT_SCHEMA, options=_COMPRESSION) as writer:
         writer.write_table(rollouts.combine_chunks())

@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.log import TEXTS, logged_rollouts, prompt_codes, texts_of
-from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
 from tests.analysis.runs import write_log
 
 STEPS = {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"q": ["d", "e"]}, 3: {"p": ["f"]}}
@@ -14,9 +12,6 @@ STEPS = {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"q": ["d", "e"]}, 3: {"p": ["f"]}
 
 def test_every_step_is_a_chunk_of_its_own_in_the_order_of_samples(tmp_path: Path) -> None:
     run = write_log(tmp_path, STEPS)
-    first = read_step(RunPaths(run), 1)
-    assert first is not None
-    write_rollouts(RunPaths(run), first.take(pa.array([2, 0, 1])))
     rows = logged_rollouts(run, ("prompt_text", "step", "response"))
     assert rows.column_names == ["step", "sample", "prompt", "correct", "prompt_text", "response"]
     assert prompt_codes(rows).tolist() == [0, 0, 1, 1, 1, 0]
