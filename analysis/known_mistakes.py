@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
 from analysis.command_line import Command, Finding
-from analysis.mistakes import Explanation, explain_all
+from analysis.mistakes import Explanation, explain, expression_of
 from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
@@ -51,10 +51,13 @@ def analyse(
 
 
 def wrong_and_explained(run: Path, mistakes: tuple[Mistake, ...] = MISTAKES) -> tuple[pa.Table, list[Explanation]]:
-    """The run's wrong rollouts with layer logits, and which of the ``mistakes`` may explain each."""
+    """The run's wrong rollouts with layer logits, and which of the ``mistakes`` may explain each.
+
+    Raises ConfigError like `wrong_rows` and `expression_of`.
+    """
     wrong = wrong_rows(run, COLUMNS)
-    texts, answers, responses = (wrong[name].to_pylist() for name in COLUMNS)
-    return wrong, explain_all(texts, answers, responses, mistakes)
+    cases = zip(*(wrong[name].to_pylist() for name in COLUMNS))
+    return wrong, [explain(expression_of(text), answer, response, mistakes) for text, answer, response in cases]
 
 
 def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:

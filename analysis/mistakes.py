@@ -7,7 +7,6 @@ model. It assumes the same mistake throughout a response, as in the task; a poli
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -100,17 +99,6 @@ def expression_of(prompt_text: str) -> str:
         raise ConfigError("RUN", None, f"{hint}. Name a run of the demo's task.")
     expression: str = found[0]
     return expression
-
-
-def explain_all(
-    prompt_texts: Sequence[str],
-    answers: Sequence[str | None],
-    responses: Sequence[str | None],
-    mistakes: tuple[Mistake, ...] = MISTAKES,
-) -> list[Explanation]:
-    """Call `explain` for each of n responses. Raises ConfigError like `expression_of`."""
-    cases = zip(prompt_texts, answers, responses)
-    return [explain(expression_of(text), answer, response, mistakes) for text, answer, response in cases]
 
 
 def _is_problem(text: str) -> bool:
