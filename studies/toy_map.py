@@ -19,7 +19,6 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -203,7 +202,7 @@ def lines_of(cell: Cell, seeds: int) -> list[dict[str, float | str]]:
     return lines
 
 
-def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
+def drawn_map(table: pd.DataFrame) -> Figure:
     """A row of panels for each method, a panel for each share of right responses: kinds across, returns up."""
     methods = [method for method in METHODS if method != "dapo"]
     rights = sorted(table.right.unique())
@@ -212,7 +211,7 @@ def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
     limit = 6.0  # points; stronger colors would hide the small ones
     for (row, method), (column, right) in itertools.product(enumerate(methods), enumerate(rights)):
         part = table[(table.method == method) & (table.right == right)]
-        values = part.pivot(index="returns", columns="kinds", values=metric)
+        values = part.pivot(index="returns", columns="kinds", values=f"pass@{ATTEMPTS}/eval")
         axes = grid[row, column]
         image = axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
         for (y, x), value in np.ndenumerate(values.to_numpy()):
@@ -226,26 +225,24 @@ def drawn_map(table: pd.DataFrame, metric: str) -> Figure:
             axes.set_ylabel(f"{method}\nreturns", fontsize=8)
         if row == len(methods) - 1:
             axes.set_xlabel("kinds of errors", fontsize=8)
-    of = {"eval": "held-out prompts", "train": "training prompts"}[metric.partition("/")[2]]
-    figure.colorbar(image, ax=grid, shrink=0.4, label=f"pass@{ATTEMPTS} on {of} against DAPO, points")
+    label = f"pass@{ATTEMPTS} on held-out prompts against DAPO, points"
+    figure.colorbar(image, ax=grid, shrink=0.4, label=label)
     return figure
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Map where a memory of errors should help, from a toy.")
-    parser.add_argument("--out", type=Path, required=True, help="folder for map.csv and the figures")
+    parser.add_argument("--out", type=Path, required=True, help="folder for map.csv and map.png")
     parser.add_argument("--seeds", type=int, default=8)
     given = parser.parse_args()
     lines = []
     for kinds, returns, right in itertools.product(KINDS, RETURNS, RIGHT):
         lines += lines_of(Cell(kinds, returns, right), given.seeds)
         print(f"{kinds} kinds, {returns} returns, {right:.0%} right", flush=True)
-    table, text = pd.DataFrame(lines), StringIO()
-    table.to_csv(text, index=False, float_format="%.3f", lineterminator="\n")
-    write_atomically(given.out / "map.csv", text.getvalue())
-    for name in ("eval", "train"):
-        write_figure(drawn_map(table, f"pass@{ATTEMPTS}/{name}"), given.out / f"map-{name}.png")
+    table = pd.DataFrame(lines)
+    write_atomically(given.out / "map.csv", table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))
+    write_figure(drawn_map(table), given.out / "map.png")
 
 
 if __name__ == "__main__":

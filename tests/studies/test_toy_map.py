@@ -46,4 +46,4 @@ def test_a_line_for_each_method_and_a_figure_of_them() -> None:
 
     lines = lines_of(CELL, 2)
     assert [line["method"] for line in lines] == list(METHODS)
-    assert drawn_map(pd.DataFrame(lines), "pass@32/eval").axes
+    assert drawn_map(pd.DataFrame(lines)).axes
