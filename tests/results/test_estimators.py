@@ -20,15 +20,6 @@ def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_one() -> None:
                 assert pass_at_k(n, [right], k) == pytest.approx([share], abs=1e-12)
 
 
-@given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
-def test_pass_at_k_grows_with_k_from_the_share_of_right_ones(case: tuple[int, int]) -> None:
-    n, right = case
-    curve = np.array([pass_at_k(n, [right], k)[0] for k in range(1, n + 1)])
-    assert curve[0] == pytest.approx(right / n, abs=1e-12)
-    assert curve[-1] == (right > 0)
-    assert (np.diff(curve) >= -1e-12).all()
-
-
 def test_ks_are_powers_of_two_and_n() -> None:
     assert ks_up_to(1) == [1]
     assert ks_up_to(10) == [1, 2, 4, 8, 10]
