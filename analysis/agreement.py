@@ -92,17 +92,19 @@ def agreements(
 def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransform | None]:
     """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
     features = {_paper_name(variant, layers): feature for variant, feature in FEATURES.items()}
-    matrix = own.matrix(layers)
-    if not any(feature is not None and np.array_equal(feature.matrix(layers), matrix) for feature in features.values()):
-        features[f"{len(matrix)} (own)"] = own
+    if not any(feature is not None and _are_equal(feature, own, layers) for feature in features.values()):
+        features[f"{len(own.matrix(layers))} (own)"] = own
     return features
 
 
 def name_of(transform: FeatureTransform, own: FeatureTransform, layers: int) -> str | None:
     """The name of ``transform`` in `features_of`, None if it is none of them."""
     found = ((name, feature) for name, feature in features_of(own, layers).items() if feature is not None)
-    matrix = transform.matrix(layers)
-    return next((name for name, feature in found if np.array_equal(feature.matrix(layers), matrix)), None)
+    return next((name for name, feature in found if _are_equal(feature, transform, layers)), None)
+
+
+def _are_equal(one: FeatureTransform, other: FeatureTransform, layers: int) -> bool:
+    return one.normalize == other.normalize and np.array_equal(one.matrix(layers), other.matrix(layers))
 
 
 def _paper_name(variant: str, layers: int) -> str:

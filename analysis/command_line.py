@@ -16,7 +16,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.exits import DISK_ERRORS
+from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options
@@ -79,7 +79,7 @@ def exit_code_of(script: Callable[[], None]) -> int:
     try:
         script()
     except (ConfigError, MemoryCorruptionError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in DISK_ERRORS:
+        if isinstance(error, OSError) and error.errno not in DISK_ERRORS + PATH_ERRORS:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2

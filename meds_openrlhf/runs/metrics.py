@@ -92,7 +92,11 @@ def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str
             problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
             raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")
         table = pd.DataFrame(lines).set_index("step")
-        logged = {(name, metric): table[metric].dropna().astype(float) for metric in metrics if metric in table}
+        logged = {
+            (name, metric): table[metric].replace([np.inf, -np.inf], np.nan).dropna().astype(float)
+            for metric in metrics
+            if metric in table
+        }
         if not logged:
             raise ConfigError("RUN", str(run), none_logged)
         curves |= logged

@@ -63,3 +63,5 @@ def test_options_that_are_not_given_have_the_functions_defaults(
         with pytest.raises(SystemExit):
             command(["meds", *words])
     assert "'f.pdf' does not end in .png or .svg" in capsys.readouterr().err
+    assert command(["meds", "--json", str(tmp_path)]) == 2
+    assert "Is a directory" in capsys.readouterr().err

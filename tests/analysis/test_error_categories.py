@@ -120,3 +120,5 @@ def test_the_runs_own_feature_is_compared_if_it_is_none_of_the_papers() -> None:
     assert name_of(FeatureTransform("all"), FeatureTransform(14), 36) == "36"
     assert name_of(FeatureTransform(14, "before"), FeatureTransform(14), 36) is None
     assert list(features_of(FeatureTransform(14), 28)) == ["28", "14", "28-diff", "14-diff", "single"]
+    unscaled = FeatureTransform("last-half", normalize="none")
+    assert name_of(unscaled, unscaled, 28) == "14 (own)"
