@@ -53,6 +53,28 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     sync_folder(path.parent)
 
 
+def append_whole(file: int, content: bytes) -> None:
+    """Append ``content`` durably to an open file (a descriptor); on an error or an interrupt, nothing is appended."""
+    size, rest = os.fstat(file).st_size, memoryview(content)
+    try:
+        while rest:  # a single write may take less: 2 GB at most, or what fits on the disk
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    except BaseException:  # also on Ctrl-C
+        os.ftruncate(file, size)
+        raise
+
+
+def cut_torn_line(path: Path) -> None:
+    """Remove an incomplete last line, which a killed process leaves."""
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        if file.read(1) not in (b"\n", b""):
+            file.seek(0)
+            file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
+
+
 def sync_folder(folder: Path) -> None:
     """Make a folder's new or renamed entries durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.files import sync_folder
+from meds_openrlhf.files import append_whole, cut_torn_line, sync_folder
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import try_lock
 
@@ -53,7 +53,7 @@ class SampleStore:
             sync_folder(path.parent)
             samples = iterate_samples(path, texts=False)
             self._right = {(sample.problem, sample.index): sample.right for sample in samples}
-            self._cut_torn_line()
+            cut_torn_line(path)
         except BaseException:  # release the lock, also on Ctrl-C
             self.close()
             raise
@@ -63,15 +63,7 @@ class SampleStore:
 
         Raises OSError on a full disk. On an error or an interrupt, no sample is added.
         """
-        size = os.fstat(self._descriptor).st_size
-        rest = memoryview("".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode())
-        try:
-            while rest:  # a single write may take less: 2 GB at most, or what fits on the disk
-                rest = rest[os.write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except BaseException:  # undo a partial append, also on Ctrl-C
-            os.ftruncate(self._descriptor, size)
-            raise
+        append_whole(self._descriptor, "".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode())
         self._right.update({(sample.problem, sample.index): sample.right for sample in samples})
 
     def verdicts(self, n: int) -> list[bool]:
@@ -101,13 +93,6 @@ class SampleStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _cut_torn_line(self) -> None:
-        with self._path.open("rb") as file:
-            whole = sum(len(line) for line in file if line.endswith(b"\n"))
-        if whole < os.fstat(self._descriptor).st_size:
-            os.ftruncate(self._descriptor, whole)
-            os.fsync(self._descriptor)
 
 
 def iterate_samples(path: Path, *, texts: bool = True) -> Iterator[Sample]:

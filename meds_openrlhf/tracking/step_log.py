@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import append_whole, cut_torn_line, write_atomically
 
 
 class StepLog:
@@ -32,21 +32,13 @@ class StepLog:
         write_atomically(self._path, "".join(f"{line}\n" for line in kept))
 
     def append(self, step: int, content: Mapping[str, Any]) -> None:
-        """Append a step durably and atomically; a partial line, from this call or from a killed process, is removed.
+        """Append a step durably and atomically; the partial line of a killed process is removed.
 
         Raises OSError, with the log unchanged, if the line cannot be written.
         """
-        line = (json.dumps({"step": step, **content}) + "\n").encode()
-        with self._path.open("a+b", buffering=0) as file:
-            end = _end_of_whole_lines(file)
-            file.truncate(end)
-            try:
-                while line:
-                    line = line[file.write(line) :]
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(end)
-                raise
+        with self._path.open("ab") as file:
+            cut_torn_line(self._path)
+            append_whole(file.fileno(), (json.dumps({"step": step, **content}) + "\n").encode())
 
 
 def whole_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
@@ -54,12 +46,3 @@ def whole_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
     while (line := file.readline()).endswith(b"\n"):
         yield json.loads(line)
     file.seek(-len(line), os.SEEK_CUR)
-
-
-def _end_of_whole_lines(file: BinaryIO) -> int:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - 1, 0))
-    if file.read(1) in (b"\n", b""):
-        return size
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
