@@ -17,7 +17,7 @@ from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
-from meds_openrlhf.runtime.hub import can_be_reached
+from meds_openrlhf.runtime.hub import loading
 
 CHECKED = 64  # texts in which chat markers are looked for
 
@@ -34,17 +34,9 @@ class Fingerprints:
 
         device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         disable_progress_bar()  # of loading
-        unreachable = not can_be_reached(name)  # the hub's client would retry for minutes
-        try:
-            options = {"local_files_only": unreachable, "trust_remote_code": True}  # as in training
+        with loading(name, "--model") as options:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, **options)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
-        except (OSError, ValueError) as error:
-            if unreachable:
-                hint = "is not a folder here, and the hub cannot be reached. Name the folder of a model."
-                raise ConfigError("--model", name, hint) from error
-            hint = f"cannot be loaded ({str(error).strip().splitlines()[0]}). Name the folder of a model, or none."
-            raise ConfigError("--model", name, hint) from error
         self.config = model.config
         self._model = model.to(device).eval()
         self._locator = AnswerLocator(self._tokenizer, features.answer_openings, features.answer_pattern)

@@ -1,19 +1,33 @@
-"""Whether the Hugging Face hub can be reached."""
+"""Models in folders and on the Hugging Face hub, also where the hub cannot be reached."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
+
+from meds_openrlhf.config.errors import ConfigError
 
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
 
 
-def can_be_reached(name: str) -> bool:
-    """Return whether a model is a local folder, or the hub, which may have it, is reachable."""
-    return Path(name).exists() or hub_answers()
+@contextmanager
+def loading(name: str, field: str) -> Iterator[dict[str, Any]]:
+    """Yield the options with which ``from_pretrained`` loads the model ``name``, from its folder, the cache or the hub.
+
+    Raises ConfigError, naming ``field``, if it cannot be loaded.
+    """
+    only_here = not Path(name).exists() and not hub_answers()  # the hub's client would retry for half a minute
+    try:
+        yield {"local_files_only": only_here, "trust_remote_code": True}
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(field, name, f"cannot be loaded ({reason}). Name another model, or its folder.") from error
 
 
 def hub_answers() -> bool:

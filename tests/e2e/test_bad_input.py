@@ -62,7 +62,7 @@ def test_refused_before_anything_starts(
 def test_a_model_folder_without_a_model(refusal: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     line = refusal(tmp_path / "run", f"--actor.model_name_or_path={tmp_path}/empty")
-    assert line.startswith(f"actor.model_name_or_path={tmp_path}/empty: contains no loadable model")
+    assert line.startswith(f"actor.model_name_or_path={tmp_path}/empty: cannot be loaded (")
 
 
 def test_a_memory_of_another_model(refusal: Callable[..., str], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.placement.model_shape import shape_of
-from meds_openrlhf.runtime.hub import can_be_reached
+from meds_openrlhf.runtime.hub import loading
 
 # The weights of ZeRO-1 and 2; under ZeRO-3 each rank has a file of another name.
 _WHOLE_STATES = "mp_rank_00_model_states.pt"
@@ -63,18 +63,9 @@ def know(model: Model, tensor_parallel: int) -> KnownModel:
     from transformers import AutoConfig, AutoTokenizer
 
     name = str(model.folder or model.base or model.hub)
-    # If the hub is unreachable, its client would retry for half a minute; use only its cache instead.
-    unreachable = not can_be_reached(name)
-    here = Path(name).exists() or unreachable
-    try:
-        config = AutoConfig.from_pretrained(name, local_files_only=here, trust_remote_code=True)
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=here, trust_remote_code=True)
-    except (OSError, ValueError) as error:
-        if unreachable and isinstance(error, OSError):
-            hint = "is neither a folder here nor in the hub's cache on this machine, and the hub cannot be reached."
-            raise ConfigError("MODEL", name, hint) from error
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError("MODEL", name, f"contains no loadable model: {reason}") from error
+    with loading(name, "MODEL") as options:
+        config = AutoConfig.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
     shape = shape_of(config)
     if shape is not None and not shape.splits_over(tensor_parallel):
         hint = f"is not a size over which {name} can be split. Choose another number of GPUs."

@@ -21,6 +21,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.runtime.hub import loading
 from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
 
 # Settings that may name local files, and the suffixes of those with data.
@@ -260,11 +261,8 @@ def model_config(name: str) -> Any:
     """Load the configuration of the policy."""
     from transformers import AutoConfig  # late: it takes seconds
 
-    try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError("actor.model_name_or_path", name, f"contains no loadable model: {reason}") from error
+    with loading(name, "actor.model_name_or_path") as options:
+        return AutoConfig.from_pretrained(name, **options)
 
 
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
