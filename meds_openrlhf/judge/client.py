@@ -22,7 +22,7 @@ from tqdm import tqdm
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.judge.question import Question, WordsQuestion
+from meds_openrlhf.judge.question import Question, WordsQuestion, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
 
 Answer = tuple[int, ...]
@@ -225,8 +225,8 @@ class JudgeClient:
 
 def _body(settings: JudgeSettings, question: Question | WordsQuestion, attempt: int) -> Body:
     """The request; ``attempt`` counts from 1, and later attempts add a reminder of the form."""
-    material = question.material if attempt == 1 else f"{question.material}\n\n{question.reminder(attempt)}"
-    turns = [("system", question.instructions), ("user", material)]
+    reminder = f"\n\nAttempt {attempt}: the reply before did not end with the form asked for, which is\n{question.form}"
+    turns = [("system", instructions(question)), ("user", question.material + (reminder if attempt > 1 else ""))]
     body = {
         "model": settings.model,
         "messages": [{"role": role, "content": content} for role, content in turns],

@@ -8,7 +8,7 @@ import pytest
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.client import JudgeClient, Reply, ReplyCache
-from meds_openrlhf.judge.question import Question, ReplyLine
+from meds_openrlhf.judge.question import Question, ReplyLine, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
 from tests.judge.judge_server import Judge, Request, Response, Script, judge_server
 
@@ -162,7 +162,8 @@ def test_a_malformed_reply_is_asked_for_again_with_a_reminder(tmp_path: Path) ->
         client = _client(judge, tmp_path)
         assert client.ask_all(_questions(1)) == [(1,)]
         assert ["Attempt" in request.material for request in judge.requests] == [False, True, True]
-        assert "\n\nAttempt 3: " in judge.requests[2].material
+        assert judge.requests[2].material.startswith("number 0\n\nAttempt 3: ")
+        assert judge.requests[2].material.endswith("SCORE: <1 to 3>")
         assert (client.tally.asked_again, client.tally.malformed) == (2, 0)
         again = _client(judge, tmp_path)
         assert again.ask_all(_questions(1)) == [(1,)]
@@ -224,7 +225,7 @@ def test_fields_of_the_request_are_replaced_added_and_left_out(tmp_path: Path) -
             _client(judge, tmp_path, **changes).ask_all(_questions(1))
             return judge.requests[-1].body
 
-        turns = {"system": _questions(1)[0].instructions, "user": "number 0"}
+        turns = {"system": instructions(_questions(1)[0]), "user": "number 0"}
         messages = [{"role": role, "content": content} for role, content in turns.items()]
         plain = {"model": "m", "messages": messages, "temperature": 0, "max_tokens": 1024}
         assert body() == plain
