@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -25,11 +24,9 @@ PERIODS = 40  # points of a curve
 PART = 5  # a run's start and end are this part of its periods
 EXAMPLES, EXAMPLE_CHARACTERS = 3, 700  # of a theme
 
-Grouping = Callable[[Sequence[ClusterTexts], NDArray[np.int64]], Themes]
 
-
-def themes_of(atlases: Sequence[Atlas], group: Grouping = by_departure) -> dict[str, Any] | None:
-    """The themes that the runs share, made of their clusters by ``group``, and for each run its data.
+def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> dict[str, Any] | None:
+    """The themes that the runs share, made of their clusters by words or by a ``judge``, and for each run its data.
 
     None if no log has a text of a clustered response. Each run needs a log.
 
@@ -42,7 +39,7 @@ def themes_of(atlases: Sequence[Atlas], group: Grouping = by_departure) -> dict[
     compared = [_compared(atlas) for atlas in atlases]
     read = [texts_of(atlas, clusters) for atlas, clusters in zip(atlases, compared)]
     sizes = [atlas.clusters["size"].to_numpy()[clusters] for atlas, clusters in zip(atlases, compared)]
-    found = group([*chain.from_iterable(texts for _, texts in read)], np.concatenate(sizes))
+    found = _grouped([*chain.from_iterable(texts for _, texts in read)], np.concatenate(sizes), judge)
     if not found.names:
         return None
     parts = np.split(found.theme, np.cumsum([len(clusters) for clusters in compared])[:-1])
@@ -67,14 +64,13 @@ def themes_of(atlases: Sequence[Atlas], group: Grouping = by_departure) -> dict[
     return {"names": found.names, "runs": runs}
 
 
-def grouping_of(judge: JudgeSettings | None) -> Grouping:
-    """How themes are made: by words, or by a language model."""
+def _grouped(clusters: list[ClusterTexts], sizes: NDArray[np.int64], judge: JudgeSettings | None) -> Themes:
     if judge is None:
-        return by_departure
+        return by_departure(clusters, sizes)
     from meds_openrlhf.judge.client import JudgeClient  # imports openai, of the extra `judge`
     from meds_openrlhf.themes.naming import by_model
 
-    return partial(by_model, JudgeClient(judge))
+    return by_model(JudgeClient(judge), clusters, sizes)
 
 
 def _compared(atlas: Atlas) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
-from meds_openrlhf.report.themes import grouping_of, themes_of
+from meds_openrlhf.report.themes import themes_of
 from meds_openrlhf.runs.metrics import history_of, read_lines, summary_of
 from meds_openrlhf.runs.settings import (
     compare_settings,
@@ -69,7 +69,7 @@ def write_report(
     for run, atlas in zip(facts, atlases):
         run["atlas"] = atlas and tables_of(atlas)
     logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
-    themes = themes_of([*logged.values()], grouping_of(judge)) if logged else None
+    themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
         page["themes"] = {**themes, "runs": dict(zip(logged, themes["runs"])), "model": judge and judge.model}
     if export is not None:
