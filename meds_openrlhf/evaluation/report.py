@@ -105,4 +105,4 @@ def write_report(folder: Path, results: Sequence[BenchmarkResult], settings: Map
 
 def first_table(folder: Path) -> str:
     """The overview of the report in ``folder``, with its title; all the rest is in ``report.md``."""
-    return (folder / TABLE).read_text().split("\n### ")[0]
+    return (folder / TABLE).read_text(encoding="utf-8").split("\n### ")[0]

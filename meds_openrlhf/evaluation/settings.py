@@ -97,7 +97,7 @@ def read_settings(folder: Path) -> Settings | None:
     if not path.is_file():
         return None
     try:
-        return Settings(**parse_json(path.read_text()))
+        return Settings(**parse_json(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, OSError) as error:
         hint = f"cannot be read as the settings of a label ({error}). Name another folder."
         raise ConfigError("--out", str(path), hint) from error
