@@ -10,15 +10,16 @@ root (the run takes a minute to write and some 400 MB):
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, wri
 from meds_openrlhf.tracking.step_log import StepLog
 
 LAYERS, SAMPLES = 28, 16  # SAMPLES: rollouts of a prompt in a step
-PRESET = "robust"
+NOISY = ("policy_loss", "meds/eigen_ratio_all", "meds/eigen_ratio_step", "meds/eigen_ratio_right_step")
 MODES, ONCE, RIGHT = 5, -1, -2  # wrong answers of a prompt that come back; modes of other answers
 TEXT = """so the we have that is and of to sum then by let x = y + 2 ( ) because since both sides equal divide multiply
 factor therefore number integer value each term which gives substituting back into equation first total we can write
@@ -43,13 +44,16 @@ factor therefore number integer value each term which gives substituting back in
 largest smallest positive root product coefficient polynomial sequence"""
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Shape:
     """How big a made-up run is; ``visited`` prompts in a step."""
 
-    steps: int
-    prompts: int
-    visited: int
-    characters: int  # of a response, on average
+    steps: int = 20
+    prompts: int = 24
+    visited: int = 8
+    characters: int = 700  # of a response, on average
+    preset: str = "robust"
+    seed: int = 0
 
 
 class Policy:
@@ -57,7 +61,7 @@ class Policy:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.draws = np.random.default_rng(0)
+        self.draws = np.random.default_rng(shape.seed)
         ramp = np.linspace(0.3, 3.0, LAYERS)
         self._signatures = self.draws.normal(size=(shape.prompts, MODES, LAYERS)) * ramp + 2 * ramp
         self._peaks = self.draws.uniform(-0.2, 1.2, size=(shape.prompts, MODES))  # in time
@@ -95,15 +99,20 @@ def write_run(root: Path, shape: Shape) -> RunPaths:
     paths, policy = RunPaths(root), Policy(shape)
     root.mkdir(parents=True, exist_ok=True)
     flags = {"actor.model_name_or_path": "Qwen/Qwen2.5-Math-7B", "algo.advantage.estimator": "group_norm"}
-    meds = MedsSettings(run_dir=str(root), memory=MemorySettings(preset=PRESET, shards=1))
+    meds = MedsSettings(run_dir=str(root), memory=MemorySettings(preset=shape.preset, shards=1))
     paths.config.write_text(RunConfig(meds, flags).as_yaml())
     write_format(paths.memory, MemoryFormat(1, LAYERS, {"architecture": "Qwen2", "layers": LAYERS}))
-    shard = MemoryShard(paths.memory, Sharding(0, 1), ShardSettings(LAYERS, method=make_method(PRESET)))
-    metrics = StepLog(paths.metrics)
+    shard = MemoryShard(paths.memory, Sharding(0, 1), ShardSettings(LAYERS, method=make_method(shape.preset)))
+    evaluations, lines = StepLog(paths.evaluations), []
     for number in range(1, shape.steps + 1):
         table = _step(number, policy, shard)
         write_rollouts(paths, sample_texts(table))
-        metrics.append(number, {"meds/accuracy": float(table.column("correct").to_numpy().mean())})
+        right, taken = (np.asarray(table.column(name), float) for name in ("correct", "penalty"))
+        lines.append({"step": number, **_metrics(right.mean(), taken, policy.draws)})
+        if number % max(shape.steps // 10, 1) == 0:
+            passed = {f"eval_aime24_pass{k}": 1 - (1 - float(right.mean())) ** k for k in (1, 2, 4, 8)}
+            evaluations.append(number, passed)
+    paths.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     shard.close()
     return paths
 
@@ -139,6 +148,14 @@ def _step(number: int, policy: Policy, shard: MemoryShard) -> pa.Table:
     }
     arrays = [pa.array(columns[field.name]).cast(field.type, safe=False) for field in ROLLOUT_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=ROLLOUT_SCHEMA)
+
+
+def _metrics(right: float, taken: NDArray[np.float64], draws: np.random.Generator) -> dict[str, float]:
+    noise = dict(zip(NOISY, draws.normal(1.0, 0.1, size=len(NOISY)).tolist()))
+    shaped = {"meds/reward_raw": right, "meds/reward_shaped": right - taken.mean(), "meds/accuracy": right}
+    times = {"timing/generation": 60.0, "timing/ppo_train": 40.0, "timing/step_total": 122.0}
+    penalties = {"meds/penalty_mean": taken.mean(), "meds/penalized_share": float((taken > 0).mean())}
+    return {**noise, **shaped, **penalties, **times, "actor_lr": 1e-6}
 
 
 FULL = Shape(steps=200, prompts=5_000, visited=512, characters=1_500)
