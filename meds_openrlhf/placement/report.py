@@ -162,8 +162,8 @@ def _totals(report: PlanReport) -> list[list[str]]:
     policy = next(len(group.nodes) for group in plan.groups if "policy" in group.roles)
     each = batching.train_batch / batching.parallel(policy)
     if each < FEW:
-        share = f"a policy rank gets {each:g} of the {batching.train_batch} responses of a mini-batch"
-        rows.append(["few", f"{share}; an update waits for the longest; raise train.batch_size"])
+        share = f"a policy rank gets {each:g} of a mini-batch's {batching.train_batch} responses"
+        rows.append(["few", f"{share}, and waits for the longest; raise train.batch_size"])
     if gpus > free:
         rows.append(
             ["in use", f"{plural(gpus - free, 'GPU')}, by others; not in this plan, but `meds train` waits for them"]
