@@ -64,8 +64,8 @@ setup-gpu:
 # flash-attn has no wheel for this torch, and DeepSpeed's has no optimizers, which every node would compile at its first
 # step and needs a CUDA toolkit for. Both are compiled here, for H100s and H200s unless FLASH_ATTN_CUDA_ARCHS says
 # otherwise, with the nvcc of the lock unless CUDA_HOME names another; no GPU is needed. The builds look for ninja on the
-# PATH, and the linker for names that NVIDIA's packages leave out; pip's cache knows neither architectures nor torch. The optimizer of ds.adam_offload is for processors like
-# the one that compiles it.
+# PATH, and the linker for names that NVIDIA's packages leave out; pip's cache knows neither architectures nor torch. The
+# optimizer of ds.adam_offload is for processors like the one that compiles it.
 flash-attn: $(FLASH_ATTN)
 $(FLASH_ATTN): requirements/gpu.lock
 	rm -f build/wheels/flash* build/wheels/deepspeed*

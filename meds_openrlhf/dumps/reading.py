@@ -139,15 +139,12 @@ class Dump:
 
 def _found(files: Sequence[Path], without: Path | None) -> list[Path]:
     """The files, and those of the folders that may be dumps of training. Raises ConfigError if there is none."""
-
-    def is_dump(path: Path, given: Path) -> bool:
-        is_own = without is not None and given.resolve() in without.parents and without in path.resolve().parents
-        return path.suffix in SUFFIXES and not _BESIDE.match(path.name) and not is_own
-
     found: list[Path] = []
     for given in files:
         if given.is_dir():
-            inside = [path for path in given.rglob("*") if is_dump(path, given)]
+            inside = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _BESIDE.match(path.name)]
+            if without is not None and given.resolve() in without.parents:
+                inside = [path for path in inside if without not in path.resolve().parents]
             if not inside:
                 raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside

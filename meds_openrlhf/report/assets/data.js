@@ -1,5 +1,7 @@
 // Unpack the page's data, base64 of gzip of JSON: the tables immediately, details on demand.
 
+const FILTERED = "Dynamic filtering leaves out prompts whose responses of a step are all right or, extras apart, all wrong";
+
 async function unpack(id) {
   const coded = document.getElementById(id).textContent;
   const packed = Uint8Array.fromBase64 ? Uint8Array.fromBase64(coded) : Uint8Array.from(atob(coded), (c) => c.charCodeAt(0));

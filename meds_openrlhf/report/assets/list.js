@@ -80,7 +80,7 @@ function atlasNotes(errors, filtered) {
     !totals.rollouts && "The run has no rollout log, so there are no responses and no answers.",
     totals.texts < totals.rollouts && `The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`,
     totals.before > 0 && `${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`,
-    filtered && "Dynamic filtering leaves out prompts whose responses of a step are all right or, extras apart, all wrong: a cluster of a solved prompt gets no later visit and stays alive.",
+    filtered && `${FILTERED}: a cluster of a solved prompt gets no later visit and stays alive.`,
   ];
   return h("p", { class: "note" }, notes.filter(Boolean).join(" "));
 }

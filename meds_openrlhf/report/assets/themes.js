@@ -18,7 +18,7 @@ function themesView(page) {
         ["given", "right", "wrong"].map((word, i) => [h("code", {}, word), [" is a number of the prompt, ", " one in a right response to it, ", " one in neither. "][i]])],
       "A rollout is penalized if the memory of earlier wrong responses has many like it: it loses part of its reward. ",
       `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to ${runs.length > 2 ? "each of the others" : "the other run"}` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with a 95% interval, so the two can differ.${several ? " Themes are sorted by the change." : ""}`,
-      page.runs.some((run) => run.filtered) && " Dynamic filtering leaves out prompts whose responses of a step are all right or, extras apart, all wrong: a solved prompt is in none of these figures and does not lower them."),
+      page.runs.some((run) => run.filtered) && ` ${FILTERED}: a solved prompt is in none of these figures and does not lower them.`),
     h("div", { class: "themes" }, places.map((theme, place) => themeCard(page, theme, runs, place === 0))),
   ];
 }
