@@ -56,8 +56,9 @@ def test_an_ended_run_is_sent(run: WrittenRun, meds: Meds, monkeypatch: pytest.M
 def test_once_ends_where_wandb_does_not_answer_or_refuses(
     run: WrittenRun, behaviour: str, line: str, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(track, "STOP_SECONDS", 1.0)
-    monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(track, "STOP_SECONDS", 4.0)
+    if behaviour == "hangs":
+        monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
     run.step(1, loss=1.0)
     with wandb_server() as server:
         server.behaviour = behaviour
