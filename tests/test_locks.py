@@ -10,6 +10,7 @@ import pytest
 
 from meds_openrlhf import locks
 from meds_openrlhf.locks import FolderInUseError, NoLocksError, lock_folder, try_lock
+from tests.waiting import wait_until
 
 
 def opened(path: Path) -> int:
@@ -41,7 +42,7 @@ def test_a_lock_that_is_released_late_is_waited_for_and_said(
     with pytest.raises(FolderInUseError, match=f"is in use by {name}"):
         lock_folder(tmp_path / "lock", 0.1)
     assert caplog.records == []
-    threading.Timer(1.0, holder.close).start()
+    threading.Thread(target=lambda: (wait_until(lambda: bool(caplog.records)), holder.close())).start()
     lock_folder(tmp_path / "lock", 60.0).close()
     (record,) = caplog.records
     assert f"waiting up to 60 s (meds.lock_seconds) for this lock, held by {name}" in record.getMessage()

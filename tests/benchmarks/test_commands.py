@@ -31,7 +31,6 @@ NAMES = [
 ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_of_the_page_prints_its_table(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "report" and shutil.which("chromium") is None:

@@ -1,10 +1,10 @@
 """`meds track`, with the real processes."""
 
 import fcntl
-import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +14,15 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.tracking import sending
 from tests.cli.conftest import Meds
 from tests.tracking.wandb_server import wandb_server
-from tests.tracking.written_run import WrittenRun
+from tests.tracking.written_run import WrittenRun, without_trackers
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WrittenRun:
-    for name in os.environ:
-        if name.startswith("WANDB_"):
-            monkeypatch.delenv(name)
-    return WrittenRun(tmp_path / "my-run")
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WrittenRun]:
+    monkeypatch.setattr(sending, "PATIENCE_SECONDS", DEADLINE)
+    with without_trackers():
+        yield WrittenRun(tmp_path / "my-run")
 
 
 @pytest.mark.parametrize(

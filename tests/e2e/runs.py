@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import time
@@ -18,7 +17,6 @@ import pytest
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests import waiting
 
 # Of a run by `command`: 16 prompts, 4 a step, 2 episodes; 8 responses to each prompt.
 EPOCH = 4
@@ -36,9 +34,6 @@ class Run:
     @property
     def steps(self) -> list[dict[str, float]]:
         return StepLog(self.paths.metrics).read()
-
-
-wait_until = functools.partial(waiting.wait_until, seconds=120)  # for processes that start a whole stack
 
 
 def wait_for_step(log: StepLog, step: int, process: subprocess.Popen) -> None:

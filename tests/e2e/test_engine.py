@@ -8,7 +8,7 @@ import pytest
 
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.training.host import cpu
-from tests.e2e.runs import wait_until
+from tests.waiting import wait_until
 
 SEQUENCES, TOKENS, SAMPLES = 24, 512, 8
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MEDS, finished, start
-from tests.e2e.runs import wait_until
+from tests.waiting import wait_until
 
 PROBLEMS, N = 8, 64
 
@@ -34,7 +34,7 @@ def evaluated(assets: Path, cluster: str, tmp_path_factory: pytest.TempPathFacto
     file = out / "policy" / "eval.jsonl"
     killed = start(words, cluster, stdout=None, stderr=None)
     try:
-        wait_until(lambda: killed.poll() is not None or (file.exists() and file.stat().st_size > 0), seconds=300)
+        wait_until(lambda: killed.poll() is not None or (file.exists() and file.stat().st_size > 0))
         assert killed.poll() is None
     finally:
         os.killpg(killed.pid, signal.SIGKILL)

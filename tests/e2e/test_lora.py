@@ -13,7 +13,8 @@ from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import MEDS, command, finish, finished, start
-from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step, wait_until
+from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step
+from tests.waiting import wait_until
 
 TARGETS = ("q_proj", "v_proj", "down_proj", "lm_head")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import BIN
-from tests.e2e.runs import processes_of, wait_until
+from tests.e2e.runs import processes_of
 from tests.ports import free_ports
 from tests.ray_jobs.slurm_commands import notes, start_job, write_command
+from tests.waiting import wait_until
 
 # In place of the training: uses every node, then works until it is told to stop; SIGTERM is not how it is told.
 DRIVER = f"""#!{sys.executable}
@@ -58,5 +59,5 @@ def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     assert "all 3 nodes are in\n" in output
     assert "nodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\nsaved\nmeds train: exit code 138\n" in output
     assert notes(tmp_path, "scontrol") == ["requeue 77"]
-    wait_until(lambda: processes_of(scratch) == [], seconds=60)
+    wait_until(lambda: processes_of(scratch) == [])
     shutil.rmtree(scratch, ignore_errors=True)

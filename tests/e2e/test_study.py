@@ -15,7 +15,8 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import REPOSITORY, environment, finish, start
-from tests.e2e.runs import processes_of, wait_for_step, wait_until
+from tests.e2e.runs import processes_of, wait_for_step
+from tests.waiting import wait_until
 
 NAMES = ["sums-dapo-1", "sums-meds-1", "sums-dapo-2", "sums-meds-2"]
 
@@ -57,7 +58,6 @@ def prompts_of(paths: RunPaths) -> list[set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_a_study_is_interrupted_gone_on_with_and_reported(study: Path, tmp_path: Path) -> None:
     paths = {name: RunPaths(tmp_path / "runs/small" / name) for name in NAMES}
     first = script_of("run", study)

@@ -22,8 +22,8 @@ from tests.e2e.runs import (
     require_memory_at_work,
     rows_until,
     wait_for_step,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 CHECKPOINT = 3  # in the middle of an epoch
 KEY_AT_HOME = f"{'keyathome':x<40}"
@@ -94,9 +94,10 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     wait_for_step(log, CHECKPOINT + 1, process)
     wait_until(paths.complete.joinpath(f"global_step{CHECKPOINT}").exists)
     os.kill(driver_of(paths.root), signal.SIGKILL)
-    # The script waits before the second try, time enough to look at what the killed run has left.
+    os.kill(process.pid, signal.SIGSTOP)  # the script's second try has to wait
     wait_until(lambda: processes_of(paths.root) == [process.pid])
     before, metrics_before = read_memory(paths), log.read()  # which nobody writes any more
+    os.kill(process.pid, signal.SIGCONT)
     assert before.column("step").to_numpy().max() > CHECKPOINT  # rows that the checkpoint does not know
     code, output = finish(process, None)
     assert code == 0
@@ -122,7 +123,7 @@ def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assert all(steps_of.get(prompt, step) == step for prompt, step in visits[0])
     assert {path.name for path in paths.complete.iterdir()} == {"global_step3", "global_step6"}
     assert {path.stem for path in paths.memory.snapshots.iterdir()} == {"global_step3", "global_step6"}
-    wait_until(lambda: processes_of(paths.root) == [], seconds=120)
+    wait_until(lambda: processes_of(paths.root) == [])
     assert files_with_a_key(paths.root, head.folder) == []
 
 
@@ -144,7 +145,7 @@ def test_interrupted_the_job_goes_on_and_stopped_it_has_time(
 ) -> None:
     saved = tmp_path / "saved"
     # Longer than the 3 seconds that Ray itself leaves a job that is stopped.
-    text = f"trap 'sleep 5; touch {saved}; exit 143' TERM\necho started\nfor i in $(seq 600); do sleep 0.2; done"
+    text = f"trap 'sleep 5; touch {saved}; exit 143' TERM\necho started\nfor i in $(seq 6000); do sleep 0.2; done"
     process = script(text, "run.yaml")
     job = job_that_started(process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does

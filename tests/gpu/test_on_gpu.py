@@ -16,7 +16,6 @@ DEVICE, ATTENTION = "cuda", "flash_attention_2"
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 

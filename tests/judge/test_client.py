@@ -93,9 +93,10 @@ def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     with judge_server(lambda *_: Response("SCORE: 3", seconds=60.0)) as slow:
-        for judge, reason in ((slow, "timed out"), (Judge("http://127.0.0.1:1/v1", _scores), "[Cc]onnect")):
+        closed = Judge("http://127.0.0.1:1/v1", _scores)
+        for judge, seconds, reason in ((slow, 0.1, "timed out"), (closed, 60.0, "[Cc]onnect")):
             with pytest.raises(ConfigError, match=rf"--judge-url={judge.url}: failed 2 times, .*{reason}"):
-                _client(judge, tmp_path, timeout=0.1, tries=2).ask_all(_questions(1))
+                _client(judge, tmp_path, timeout=seconds, tries=2).ask_all(_questions(1))
 
 
 def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
@@ -205,10 +206,13 @@ def test_a_server_that_counts_no_tokens_has_its_replies_kept(tmp_path: Path) -> 
             assert (client.tally.cached, client.tally.tokens) == (cached, 0)
 
 
-def test_what_is_under_way_when_it_ends_is_kept(tmp_path: Path) -> None:
+def test_what_is_under_way_when_it_ends_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, refusal = threading.Event(), JudgeClient._refusal
+    monkeypatch.setattr(JudgeClient, "_refusal", lambda client, error: refused.set() or refusal(client, error))
+
     def script(request: Request, before: int) -> Response:
         slow = request.material == "number 0"
-        return Response("SCORE: 2", seconds=1.0) if slow else Response(status=400, seconds=0.1)
+        return Response("SCORE: 2", seconds=0.1, held=refused) if slow else Response(status=400)
 
     with judge_server(script) as judge:
         with pytest.raises(ConfigError, match="refuses"):

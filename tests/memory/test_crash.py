@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from meds_openrlhf.memory.log import LogState
 from tests.memory.streams import stream
@@ -58,7 +57,6 @@ def run_until_killed(root: Path, batches: list[pa.RecordBatch], call: int) -> in
     return acknowledged
 
 
-@pytest.mark.timeout(110)
 def test_what_was_acknowledged_is_there_once_and_right(tmp_path: Path) -> None:
     batches = stream(8, seed=3)
     expected = answered_by_one(tmp_path / "model", batches)

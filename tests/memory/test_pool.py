@@ -5,6 +5,7 @@ import re
 import signal
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,12 @@ def test_neither_shards_nor_the_order_of_rows_nor_a_late_clustering_change_an_an
     found: dict[tuple[str, str], float] = {}
 
     def are_exported() -> bool:
-        for name, tags, value in pattern.findall(urllib.request.urlopen(ray_cluster.metrics).read().decode()):
-            if 'run="my-run"' in tags:
-                found[name, tags.partition('shard="')[2][:1]] = float(value)
-        return sum(found.get(("meds_memory_rows", shard), 0) for shard in "012") == last.stats.rows
+        with suppress(OSError):  # until the exporter listens
+            for name, tags, value in pattern.findall(urllib.request.urlopen(ray_cluster.metrics).read().decode()):
+                if 'run="my-run"' in tags:
+                    found[name, tags.partition('shard="')[2][:1]] = float(value)
+        rows = sum(found.get(("meds_memory_rows", shard), 0) for shard in "012")
+        return rows == last.stats.rows and len(found) >= 3 * len(GAUGES)
 
     wait_until(are_exported)  # what an earlier step said is exported first
     assert set(found) == {(name, shard) for name in GAUGES for shard in "012"}

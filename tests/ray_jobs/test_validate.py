@@ -57,7 +57,7 @@ def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_i
         {"name": "first", "proves": "a", "look": "b", "command": "echo one; echo '1%\r2%' >&2; exit 3"},
         {"name": "second", "proves": "c", "look": "d", "command": "false | true"},
         {"name": "third", "proves": "e", "look": "f", "command": "seq 100"},
-        {"name": "hangs", "proves": "g", "look": "h", "command": hangs, "minutes": 0.02},
+        {"name": "hangs", "proves": "g", "look": "h", "command": hangs, "minutes": 0.05},
     ]
     (tmp_path / "list.yaml").write_text(yaml.safe_dump(checks))
     finished = run(tmp_path / "list.yaml", tmp_path / "report.md")
@@ -66,8 +66,8 @@ def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_i
     assert "    | began\n" in finished.stdout
     report = (tmp_path / "report.md").read_text()
     ends = ["1. first: FAILED, exit code 3", "2. second: FAILED, exit code 1", "3. third: ok"]
-    ends.append("4. hangs: FAILED, ended after 0.02 minutes")
-    assert re.findall(r"^## (.*), 0.0 min", report, re.MULTILINE) == ends
+    ends.append("4. hangs: FAILED, ended after 0.05 minutes")
+    assert re.findall(r"^## (.*), \d\.\d min", report, re.MULTILINE) == ends
     assert not is_alive(int((tmp_path / "pid").read_text()))  # it ends with all that it started
     assert "    one\n    2%\n" in report
     memory = r"Node: [\d.]+ to [\d.]+ GB of memory in use."
@@ -89,7 +89,6 @@ def test_one_check_is_chosen_by_its_number_and_every_start_has_a_folder_of_its_o
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
 def test_the_list_for_machines_without_a_gpu(tmp_path: Path) -> None:
     config = str(REPOSITORY / "configs" / "cpu" / "meds.yaml")
     finished = run(FOLDER / "cpu.yaml", tmp_path / "report.md", CONFIG=config)

@@ -12,7 +12,8 @@ from meds_openrlhf.tracking.sending import Trackers
 from tests.ports import free_ports
 from tests.servers import answers, running
 from tests.tracking.wandb_server import WandbServer
-from tests.tracking.written_run import CONFIG, DEADLINE, KEY, WrittenRun, follow_until
+from tests.tracking.written_run import CONFIG, KEY, WrittenRun, follow_until
+from tests.waiting import DEADLINE
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before the import
 mlflow = pytest.importorskip("mlflow")
@@ -86,7 +87,6 @@ def test_a_resumed_run_goes_on_in_the_same_run_and_another_server_gets_all(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_run_and_its_resume_are_one_run_of_a_real_server(
     run: WrittenRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

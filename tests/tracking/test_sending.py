@@ -12,7 +12,8 @@ from meds_openrlhf.tracking import sending
 from meds_openrlhf.tracking.sending import Trackers, new_lines
 from meds_openrlhf.tracking.trackers import TRACKERS, RunLine
 from tests.tracking.wandb_server import WandbServer
-from tests.tracking.written_run import DEADLINE, KEY, WrittenRun, follow_until
+from tests.tracking.written_run import KEY, WrittenRun, follow_until
+from tests.waiting import DEADLINE
 
 
 class Fake:
@@ -70,10 +71,10 @@ def test_a_tracker_that_fails_is_tried_until_the_end_and_then_once_more_also_on_
     trackers.finishing.set()
     assert follow_until(trackers, lambda _: bad.tries > 2) == [f"Bad: OSError: refused *** and more. {way_on(run)}"]
     assert trackers.are_stuck
+    waits, wait = list[float](), trackers.ending.wait
+    monkeypatch.setattr(trackers.ending, "wait", lambda seconds: waits.append(seconds) or wait(seconds))
     monkeypatch.setattr(sending, "RETRY_SECONDS", DEADLINE)
-    tries = bad.tries
-    follow_until(trackers, lambda _: bad.tries > tries)
-    time.sleep(0.2)
+    follow_until(trackers, lambda _: DEADLINE in waits)
     tries = bad.tries
     assert trackers.finish(DEADLINE / 2) == [run.rest_of("Bad")]
     assert bad.tries == tries + 1

@@ -9,7 +9,8 @@ import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
 from tests.tracking.swanlab_server import SwanlabServer, swanlab_server
-from tests.tracking.written_run import DEADLINE, KEY, WrittenRun, follow_until
+from tests.tracking.written_run import KEY, WrittenRun, follow_until
+from tests.waiting import DEADLINE
 
 pytest.importorskip("swanlab")
 

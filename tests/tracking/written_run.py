@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.sending import Trackers
+from meds_openrlhf.tracking.sending import Trackers, _Sender
 from meds_openrlhf.tracking.step_log import StepLog
+from tests.waiting import DEADLINE
 
 CONFIG = """\
 meds:
@@ -27,7 +31,6 @@ logger:
     project: fruit
 """
 KEY = "b7" * 20
-DEADLINE = 60.0  # of a test that hangs
 
 
 class WrittenRun:
@@ -106,3 +109,19 @@ def follow_until(trackers: Trackers, happened: Callable[[list[str]], bool]) -> l
         said += trackers.poll()
         time.sleep(0.05)
     return said + trackers.poll()
+
+
+@contextmanager
+def without_trackers() -> Iterator[None]:
+    """Neither the trackers that this machine's user has asked for, nor what a test or a client leaves behind."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("WANDB_", "SWANLAB_", "MLFLOW_")):
+            del os.environ[name]
+    yield
+    for thread in threading.enumerate():
+        if isinstance(thread, _Sender) and thread.name == "W&B":  # else the next test's W&B asks this one's server
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
+    os.environ.clear()
+    os.environ.update(before)

@@ -29,7 +29,7 @@ RANK, ALPHA = 4, 12
 TARGETS = ["q_proj", "v_proj", "down_proj", "lm_head"]
 STEPS, RANKS = 2, 2
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
+pytestmark = pytest.mark.e2e
 stages = pytest.mark.parametrize("stage", [2, 3])
 
 

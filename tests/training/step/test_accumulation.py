@@ -20,7 +20,7 @@ from meds_openrlhf.training.step.update import CriticActor
 from tests.training.ranks import run_ranks, save_tiny_policy
 from tests.training.step.rollouts import arguments, recorded_rollouts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
+pytestmark = pytest.mark.e2e
 
 PROMPTS, RESPONSES = 4, 4
 EXTRAS = {"policy": 2, "critic": 0}  # of these prompts; the policy makes a second update on them
