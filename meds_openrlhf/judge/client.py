@@ -209,8 +209,8 @@ class JudgeClient:
             hint = f"failed {settings.tries} times, the last time with status {status}: {words}"
             return ConfigError("--judge-url", settings.base_url, hint)
         hint = (
-            f"the server refuses a request ({status}): {words}. Shorten requests with --response-characters, or change "
-            "their fields with --judge-request."
+            f"the server refuses a request ({status}): {words}. Change the fields of requests with --judge-request; "
+            "analyses also shorten them with --response-characters."
         )
         return ConfigError("--judge-model", settings.model, hint)
 
