@@ -1,0 +1,88 @@
+"""What the toy's map predicted for the second study, and what training found: a figure from committed results.
+
+    python -m studies.predicted --out docs/images/predicted.png
+
+It reads results/toy-map/map.csv and the results of studies/forks.yaml and studies/corners.yaml.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from meds_openrlhf.results.figures import COLORS, panels, write_figure
+from meds_openrlhf.results.paired import t_interval
+from studies.results import read_results
+from studies.study import load_study
+from studies.toy_map import ATTEMPTS
+from studies.verdicts import differences_of
+
+STUDIES = ("studies/forks.yaml", "studies/corners.yaml")
+RETURNS = 30
+CELLS = {  # around each task: kinds of errors, and shares of right responses before training
+    "forks": ((16, 32), (0.02, 0.06)),
+    "forks-common": ((16, 32), (0.2,)),
+    "forks-few": ((4,), (0.02, 0.06)),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of a task and method, differences to DAPO in pass@32 on held-out problems, in points."""
+
+    name: str
+    predicted: tuple[float, float] | None  # by the cells around the task; None: not on the map
+    found: float
+    interval: tuple[float, float]
+
+
+def rows(table: pd.DataFrame) -> Iterator[Row]:
+    """The rows of all methods with results; ``table`` is the map's."""
+    for study in (load_study(Path(name)) for name in STUDIES):
+        results, metric = read_results(study), study.rule.primary[0]
+        for task in study.tasks:
+            kinds, rights = CELLS[task]
+            cells = table[table.kinds.isin(kinds) & table.right.isin(rights) & (table.returns == RETURNS)]
+            for method in list(study.methods)[1:]:
+                gaps, missing = differences_of(study, results, ((method, metric), ("dapo", metric)), (task,))
+                if missing:
+                    continue
+                values = cells.loc[cells.method == method, f"pass@{ATTEMPTS}/eval"]
+                predicted = (values.min(), values.max()) if len(values) else None
+                low, high = t_interval(100 * gaps)
+                yield Row(f"{task}: {method}", predicted, 100 * gaps.mean(), (low, high))
+
+
+def drawn(found: list[Row]) -> Figure:
+    """Bars of the predictions, and points with intervals."""
+    title = f"pass@{ATTEMPTS} on held-out problems against DAPO, points"
+    figure, (axes,) = panels([title], width=7.5, height=0.32 * len(found) + 0.8)
+    for place, row in enumerate(found):
+        if row.predicted:
+            low, high = row.predicted
+            axes.barh(place, high - low, left=low, height=0.6, color=COLORS[5], alpha=0.6, label="predicted by the toy")
+        axes.plot(row.interval, (place, place), color=COLORS[0])
+        axes.plot(row.found, place, "o", color=COLORS[0], label="found, with its 95 % interval")
+    axes.axvline(0, color="#888888", linewidth=0.8)
+    axes.set_yticks(range(len(found)), [row.name for row in found])
+    axes.invert_yaxis()
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles))
+    figure.legend(unique.values(), unique, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    return figure
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Draw what the toy predicted beside what training found.")
+    parser.add_argument("--out", type=Path, required=True, help="the figure's file")
+    write_figure(drawn(list(rows(pd.read_csv("results/toy-map/map.csv")))), parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()
