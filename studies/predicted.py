@@ -2,7 +2,7 @@
 
     python -m studies.predicted --out docs/images/predicted.png
 
-It reads results/toy-map/map.csv and the results of studies/forks.yaml and studies/corners.yaml.
+It reads the toy's maps and the results of studies/forks.yaml and studies/corners.yaml.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from studies.toy_map import ATTEMPTS
 from studies.verdicts import differences_of
 
 STUDIES = ("studies/forks.yaml", "studies/corners.yaml")
-RETURNS = 30
+MAPS = {  # files, and their returns
+    "the toy, before the runs": ("results/toy-map/map.csv", 30),
+    "the toy with the true number of returns": ("results/toy-forks/map.csv", 16),
+}
+BARS = dict(zip(MAPS, (("#f3c96b", 0.7), (COLORS[5], 0.35))))  # color and height
 CELLS = {  # around each task: kinds of errors, and shares of right responses before training
     "forks": ((16, 32), (0.02, 0.06)),
     "forks-common": ((16, 32), (0.2,)),
@@ -36,24 +40,30 @@ class Row:
     """Of a task and method, differences to DAPO in pass@32 on held-out problems, in points."""
 
     name: str
-    predicted: tuple[float, float] | None  # by the cells around the task; None: not on the map
+    predicted: dict[str, tuple[float, float]]  # by the maps that have cells around the task
     found: float
     interval: tuple[float, float]
 
 
-def rows(table: pd.DataFrame) -> Iterator[Row]:
-    """The rows of all methods with results; ``table`` is the map's."""
+def rows() -> Iterator[Row]:
+    """The rows of all methods with results."""
+    maps = {name: (pd.read_csv(path), returns) for name, (path, returns) in MAPS.items()}
     for study in (load_study(Path(name)) for name in STUDIES):
         results, metric = read_results(study), study.rule.primary[0]
         for task in study.tasks:
             kinds, rights = CELLS[task]
-            cells = table[table.kinds.isin(kinds) & table.right.isin(rights) & (table.returns == RETURNS)]
+            around = {
+                name: table[table.kinds.isin(kinds) & table.right.isin(rights) & (table.returns == returns)]
+                for name, (table, returns) in maps.items()
+            }
             for method in list(study.methods)[1:]:
                 gaps, missing = differences_of(study, results, ((method, metric), ("dapo", metric)), (task,))
                 if missing:
                     continue
-                values = cells.loc[cells.method == method, f"pass@{ATTEMPTS}/eval"]
-                predicted = (values.min(), values.max()) if len(values) else None
+                values = {
+                    name: cells.loc[cells.method == method, f"pass@{ATTEMPTS}/eval"] for name, cells in around.items()
+                }
+                predicted = {name: (cell.min(), cell.max()) for name, cell in values.items() if len(cell)}
                 low, high = t_interval(100 * gaps)
                 yield Row(f"{task}: {method}", predicted, 100 * gaps.mean(), (low, high))
 
@@ -63,9 +73,9 @@ def drawn(found: list[Row]) -> Figure:
     title = f"pass@{ATTEMPTS} on held-out problems against DAPO, points"
     figure, (axes,) = panels([title], width=7.5, height=0.32 * len(found) + 0.8)
     for place, row in enumerate(found):
-        if row.predicted:
-            low, high = row.predicted
-            axes.barh(place, high - low, left=low, height=0.6, color=COLORS[5], alpha=0.6, label="predicted by the toy")
+        for name, (low, high) in row.predicted.items():
+            color, height = BARS[name]
+            axes.barh(place, high - low, height, low, color=color, label=name)
         axes.plot(row.interval, (place, place), color=COLORS[0])
         axes.plot(row.found, place, "o", color=COLORS[0], label="found, with its 95 % interval")
     axes.axvline(0, color="#888888", linewidth=0.8)
@@ -73,7 +83,7 @@ def drawn(found: list[Row]) -> Figure:
     axes.invert_yaxis()
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles))
-    figure.legend(unique.values(), unique, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend(unique.values(), unique, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
@@ -81,7 +91,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Draw what the toy predicted beside what training found.")
     parser.add_argument("--out", type=Path, required=True, help="the figure's file")
-    write_figure(drawn(list(rows(pd.read_csv("results/toy-map/map.csv")))), parser.parse_args().out)
+    write_figure(drawn(list(rows())), parser.parse_args().out)
 
 
 if __name__ == "__main__":

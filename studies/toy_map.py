@@ -1,13 +1,14 @@
 """A map of where a memory of errors should help, from a toy that takes seconds: it predicts the runs of studies/.
 
-    python -m studies.toy_map --out results/toy-map [--seeds 8]
+    python -m studies.toy_map --out results/toy-map
+    python -m studies.toy_map --out results/toy-forks --kinds 16 32 --returns 16 --right 0.02 0.06 --drawn 6144
 
 The policy is linear: a prompt's features x (d,) give it one logit for each of K + 1 ways to answer, of which one is
 right, and it learns as in DAPO from groups of responses. Ways are known, so clusters are perfect. It has no words, no
 length and no network: a mechanism, not evidence. Each cell of the map fixes three things:
 
     kinds    how many kinds of errors compete, K
-    returns  how often each prompt is generated for; all cells generate equally many responses
+    returns  how often each prompt is generated for; all cells of a map generate equally many responses
     right    the share of right responses before training
 
 map.csv has a line for each cell and method: the mean paired difference to DAPO after training and its standard error.
@@ -38,7 +39,6 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.integer]
 
 FEATURES = 16  # d
-DRAWN = 9600  # prompts in all, with repetitions
 GROUPS, RESPONSES = 32, 8  # of a step
 EXTRAS = 8  # groups without a right response, at most
 LOOK_AHEAD = 8 * GROUPS  # prompts of a step, at most
@@ -47,10 +47,7 @@ RATE = 0.35  # of learning
 SPREAD = 1.0  # deviation of the first policy's logits between prompts
 ATTEMPTS = 32  # k of pass@k
 MEDS = PenaltySettings()
-
-KINDS = (2, 4, 8, 16, 32, 100)
-RETURNS = (3, 10, 30, 100)
-RIGHT = (0.02, 0.06, 0.2)
+UNCAPPED = PenaltySettings(alpha=1.0, beta=100.0)
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,9 @@ class Cell:
     """A place on the map; see the module's docstring."""
 
     kinds: int
-    returns: float
+    returns: int
     right: float
+    drawn: int = 9600  # prompts in all, with repetitions
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,9 @@ def dapo(step: Step) -> Floats:
     return normalized((~step.wrong).astype(float))
 
 
-def meds(step: Step) -> Floats:
+def meds(step: Step, penalty: PenaltySettings = MEDS) -> Floats:
     """Those of the paper's penalty; a wrong response never gains from it."""
-    penalized = normalized(shape((~step.wrong).astype(float), ~step.wrong, step.sizes, MEDS))
+    penalized = normalized(shape((~step.wrong).astype(float), ~step.wrong, step.sizes, penalty))
     return np.where(step.wrong, np.minimum(penalized, np.maximum(dapo(step), 0.0)), penalized)
 
 
@@ -104,6 +102,7 @@ def exchanged(step: Step) -> Step:
 METHODS: dict[str, Callable[[Step], Floats]] = {
     "dapo": dapo,
     "meds": meds,
+    "meds-uncapped": lambda step: meds(step, UNCAPPED),
     "weights": lambda step: weighed(step, "weights"),
     "weights-shuffled": lambda step: weighed(exchanged(step), "weights"),
     "extras": lambda step: weighed(step, "reward", extras=True),
@@ -118,8 +117,9 @@ class World:
 
     def __init__(self, cell: Cell, seed: int) -> None:
         rng = np.random.default_rng([seed, cell.kinds])
-        ways, prompts = cell.kinds + 1, round(DRAWN / cell.returns)
+        ways, prompts = cell.kinds + 1, round(cell.drawn / cell.returns)
         truth = rng.normal(size=(FEATURES, ways))
+        self.drawn = cell.drawn
         self.x, self.held_out = (rng.normal(size=(count, FEATURES)) / FEATURES**0.5 for count in (prompts, HELD_OUT))
         self.right, self.held_out_right = ((x @ truth).argmax(axis=1) for x in (self.x, self.held_out))
         habits = SPREAD * rng.normal(size=(FEATURES, ways))
@@ -142,17 +142,17 @@ def right_share(x: Floats, right: Ints, policy: Floats) -> Floats:
     return np.asarray(softmax(x @ policy)[np.arange(len(x)), right])
 
 
-def orders(prompts: int, rng: np.random.Generator) -> Iterator[int]:
-    """The prompts of `DRAWN` draws, epoch by epoch."""
-    epochs = itertools.chain.from_iterable(rng.permutation(prompts) for _ in itertools.count())
-    return itertools.islice(epochs, DRAWN)
+def orders(world: World, rng: np.random.Generator) -> Iterator[int]:
+    """The prompts of all draws, epoch by epoch."""
+    epochs = itertools.chain.from_iterable(rng.permutation(len(world.x)) for _ in itertools.count())
+    return itertools.islice(epochs, world.drawn)
 
 
 def train(world: World, method: str, seed: int) -> dict[str, float]:
     """Train on all draws; returns pass@1 and pass@k on training and held-out prompts."""
     rng = np.random.default_rng([seed, 1])
     policy, stored = world.first.copy(), np.zeros((len(world.x), world.first.shape[1]), np.int64)
-    ahead, rest = list[int](), orders(len(world.x), rng)
+    ahead, rest = list[int](), orders(world, rng)
     for number in itertools.count():
         ahead += itertools.islice(rest, LOOK_AHEAD - len(ahead))
         if not ahead:
@@ -234,11 +234,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Map where a memory of errors should help, from a toy.")
     parser.add_argument("--out", type=Path, required=True, help="folder for map.csv and map.png")
+    parser.add_argument("--kinds", type=int, nargs="+", default=[2, 4, 8, 16, 32, 100])
+    parser.add_argument("--returns", type=int, nargs="+", default=[3, 10, 30, 100])
+    parser.add_argument("--right", type=float, nargs="+", default=[0.02, 0.06, 0.2])
+    parser.add_argument("--drawn", type=int, default=Cell.drawn, help="prompts in all, with repetitions")
     parser.add_argument("--seeds", type=int, default=8)
     given = parser.parse_args()
     lines = []
-    for kinds, returns, right in itertools.product(KINDS, RETURNS, RIGHT):
-        lines += lines_of(Cell(kinds, returns, right), given.seeds)
+    for kinds, returns, right in itertools.product(given.kinds, given.returns, given.right):
+        lines += lines_of(Cell(kinds, returns, right, given.drawn), given.seeds)
         print(f"{kinds} kinds, {returns} returns, {right:.0%} right", flush=True)
     table = pd.DataFrame(lines)
     write_atomically(given.out / "map.csv", table.to_csv(index=False, float_format="%.3f", lineterminator="\n"))

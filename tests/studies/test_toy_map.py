@@ -22,7 +22,16 @@ def test_advantages_of_every_method() -> None:
     sizes = np.array([[0, 0, 0, 0], [9, 9, 4, 0], [3, 3, 3, 15]])
     wrong = np.array([[True, True, True, False], [True, True, True, False], [True] * 4])
     found = {name: method(Step(sizes, wrong, 0)) for name, method in METHODS.items()}
-    assert set(found) == {"dapo", "meds", "weights", "weights-shuffled", "extras", "weights-extras", "pass-at-k"}
+    assert set(found) == {
+        "dapo",
+        "meds",
+        "meds-uncapped",
+        "weights",
+        "weights-shuffled",
+        "extras",
+        "weights-extras",
+        "pass-at-k",
+    }
     for name, advantages in found.items():
         assert np.allclose(advantages[0], found["dapo"][0]) or name == "pass-at-k"  # a first visit
         assert (advantages[wrong] <= 0).all()
