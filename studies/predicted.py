@@ -23,11 +23,10 @@ from studies.toy_map import ATTEMPTS
 from studies.verdicts import differences_of
 
 STUDIES = ("studies/forks.yaml", "studies/corners.yaml")
-MAPS = {  # files, and their returns
-    "the toy, before the runs": ("results/toy-map/map.csv", 30),
-    "the toy with the true number of returns": ("results/toy-forks/map.csv", 16),
+MAPS = {  # files, and their returns; color and height of the bars
+    "the toy, before the runs": ("results/toy-map/map.csv", 30, "#f3c96b", 0.7),
+    "the toy with the true number of returns": ("results/toy-forks/map.csv", 16, COLORS[5], 0.35),
 }
-BARS = dict(zip(MAPS, (("#f3c96b", 0.7), (COLORS[5], 0.35))))  # color and height
 CELLS = {  # around each task: kinds of errors, and shares of right responses before training
     "forks": ((16, 32), (0.02, 0.06)),
     "forks-common": ((16, 32), (0.2,)),
@@ -47,25 +46,20 @@ class Row:
 
 def rows() -> Iterator[Row]:
     """The rows of all methods with results."""
-    maps = {name: (pd.read_csv(path), returns) for name, (path, returns) in MAPS.items()}
+    maps = [(pd.read_csv(path).assign(map=name), returns) for name, (path, returns, *_) in MAPS.items()]
+    cells = pd.concat([table[table.returns == returns] for table, returns in maps])
     for study in (load_study(Path(name)) for name in STUDIES):
         results, metric = read_results(study), study.rule.primary[0]
         for task in study.tasks:
             kinds, rights = CELLS[task]
-            around = {
-                name: table[table.kinds.isin(kinds) & table.right.isin(rights) & (table.returns == returns)]
-                for name, (table, returns) in maps.items()
-            }
+            around = cells[cells.kinds.isin(kinds) & cells.right.isin(rights)]
             for method in list(study.methods)[1:]:
                 gaps, missing = differences_of(study, results, ((method, metric), ("dapo", metric)), (task,))
                 if missing:
                     continue
-                values = {
-                    name: cells.loc[cells.method == method, f"pass@{ATTEMPTS}/eval"] for name, cells in around.items()
-                }
-                predicted = {name: (cell.min(), cell.max()) for name, cell in values.items() if len(cell)}
-                low, high = t_interval(100 * gaps)
-                yield Row(f"{task}: {method}", predicted, 100 * gaps.mean(), (low, high))
+                by_map = around[around.method == method].groupby("map", sort=False)[f"pass@{ATTEMPTS}/eval"]
+                predicted = {name: (values.min(), values.max()) for name, values in by_map}
+                yield Row(f"{task}: {method}", predicted, 100 * gaps.mean(), t_interval(100 * gaps))
 
 
 def drawn(found: list[Row]) -> Figure:
@@ -74,7 +68,7 @@ def drawn(found: list[Row]) -> Figure:
     figure, (axes,) = panels([title], width=7.5, height=0.32 * len(found) + 0.8)
     for place, row in enumerate(found):
         for name, (low, high) in row.predicted.items():
-            color, height = BARS[name]
+            *_, color, height = MAPS[name]
             axes.barh(place, high - low, height, low, color=color, label=name)
         axes.plot(row.interval, (place, place), color=COLORS[0])
         axes.plot(row.found, place, "o", color=COLORS[0], label="found, with its 95 % interval")
