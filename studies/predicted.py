@@ -2,7 +2,7 @@
 
     python -m studies.predicted --out docs/images/predicted.png
 
-It reads the toy's maps and the results of studies/forks.yaml and studies/corners.yaml.
+It reads the toy's maps and the results of the second study's three files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from studies.study import load_study
 from studies.toy_map import ATTEMPTS
 from studies.verdicts import differences_of
 
-STUDIES = ("studies/forks.yaml", "studies/corners.yaml")
-MAPS = {  # files, and their returns; color and height of the bars
-    "the toy, before the runs": ("results/toy-map/map.csv", 30, "#f3c96b", 0.7),
-    "the toy with the true number of returns": ("results/toy-forks/map.csv", 16, COLORS[5], 0.35),
+MAPS = ("results/toy-map/map.csv", "results/toy-forks/map.csv", "results/toy-forks-long/map.csv")
+FIRST, TRUE = "the toy, before the runs", "the toy with the true number of returns"
+BARS = {FIRST: ("#f3c96b", 0.7), TRUE: (COLORS[5], 0.35)}  # color and height
+STUDIES = {  # how often a prompt is generated for, as predictions assumed
+    "studies/forks.yaml": {FIRST: 30, TRUE: 16},
+    "studies/corners.yaml": {FIRST: 30, TRUE: 16},
+    "studies/forks-long.yaml": {TRUE: 60},
 }
 CELLS = {  # around each task: kinds of errors, and shares of right responses before training
     "forks": ((16, 32), (0.02, 0.06)),
@@ -39,16 +42,16 @@ class Row:
     """Of a task and method, differences to DAPO in pass@32 on held-out problems, in points."""
 
     name: str
-    predicted: dict[str, tuple[float, float]]  # by the maps that have cells around the task
+    predicted: dict[str, tuple[float, float]]  # if the maps have cells around the task
     found: float
     interval: tuple[float, float]
 
 
 def rows() -> Iterator[Row]:
     """The rows of all methods with results."""
-    maps = [(pd.read_csv(path).assign(map=name), returns) for name, (path, returns, *_) in MAPS.items()]
-    cells = pd.concat([table[table.returns == returns] for table, returns in maps])
-    for study in (load_study(Path(name)) for name in STUDIES):
+    cells = pd.concat(map(pd.read_csv, MAPS))
+    for file, assumed in STUDIES.items():
+        study = load_study(Path(file))
         results, metric = read_results(study), study.rule.primary[0]
         for task in study.tasks:
             kinds, rights = CELLS[task]
@@ -57,9 +60,11 @@ def rows() -> Iterator[Row]:
                 gaps, missing = differences_of(study, results, ((method, metric), ("dapo", metric)), (task,))
                 if missing:
                     continue
-                by_map = around[around.method == method].groupby("map", sort=False)[f"pass@{ATTEMPTS}/eval"]
-                predicted = {name: (values.min(), values.max()) for name, values in by_map}
-                yield Row(f"{task}: {method}", predicted, 100 * gaps.mean(), t_interval(100 * gaps))
+                by_returns = around[around.method == method].groupby("returns")[f"pass@{ATTEMPTS}/eval"]
+                ranges = {returns: (values.min(), values.max()) for returns, values in by_returns}
+                predicted = {name: ranges[returns] for name, returns in assumed.items() if returns in ranges}
+                name = task if len(study.tasks) > 1 else study.name
+                yield Row(f"{name}: {method}", predicted, 100 * gaps.mean(), t_interval(100 * gaps))
 
 
 def drawn(found: list[Row]) -> Figure:
@@ -68,7 +73,7 @@ def drawn(found: list[Row]) -> Figure:
     figure, (axes,) = panels([title], width=7.5, height=0.32 * len(found) + 0.8)
     for place, row in enumerate(found):
         for name, (low, high) in row.predicted.items():
-            *_, color, height = MAPS[name]
+            color, height = BARS[name]
             axes.barh(place, high - low, height, low, color=color, label=name)
         axes.plot(row.interval, (place, place), color=COLORS[0])
         axes.plot(row.found, place, "o", color=COLORS[0], label="found, with its 95 % interval")
