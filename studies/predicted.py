@@ -25,9 +25,9 @@ from studies.verdicts import differences_of
 MAPS = ("results/toy-map/map.csv", "results/toy-forks/map.csv", "results/toy-forks-long/map.csv")
 FIRST, TRUE = "the toy, before the runs", "the toy with the true number of returns"
 BARS = {FIRST: ("#f3c96b", 0.7), TRUE: (COLORS[5], 0.35)}  # color and height
-STUDIES = {  # how often a prompt is generated for, as predictions assumed
+STUDIES = {  # each prediction, and its returns: how often a prompt is generated for
     "studies/forks.yaml": {FIRST: 30, TRUE: 16},
-    "studies/corners.yaml": {FIRST: 30, TRUE: 16},
+    "studies/corners.yaml": {FIRST: 30},
     "studies/forks-long.yaml": {TRUE: 60},
 }
 CELLS = {  # around each task: kinds of errors, and shares of right responses before training
@@ -42,7 +42,7 @@ class Row:
     """Of a task and method, differences to DAPO in pass@32 on held-out problems, in points."""
 
     name: str
-    predicted: dict[str, tuple[float, float]]  # if the maps have cells around the task
+    predicted: dict[str, tuple[float, float]]  # by the bars' names; those with cells around the task
     found: float
     interval: tuple[float, float]
 
