@@ -23,7 +23,7 @@ from studies.toy_map import ATTEMPTS
 from studies.verdicts import differences_of
 
 MAPS = ("results/toy-map/map.csv", "results/toy-forks/map.csv", "results/toy-forks-long/map.csv")
-FIRST, TRUE = "the toy, before the runs", "the toy with the true number of returns"
+FIRST, TRUE = "the toy, expected returns", "the toy, true returns"
 BARS = {FIRST: ("#f3c96b", 0.7), TRUE: (COLORS[5], 0.35)}  # color and height
 STUDIES = {  # each prediction, and its returns: how often a prompt is generated for
     "studies/forks.yaml": {FIRST: 30, TRUE: 16},
