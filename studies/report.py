@@ -1,8 +1,10 @@
 """The report of a study, made of its results alone: tables, figures, and a verdict on every claim.
 
     python -m studies.report studies/laboratory.yaml [--out FOLDER]
+    python -m studies.report studies/laboratory.yaml --against METHOD
 
-It writes report.md, runs.csv (a line per finished run) and figures/*.png. docs/studies.md says how they come about.
+The first writes report.md, runs.csv (a line per finished run) and figures/*.png; the second prints how methods differ
+from one that is not the study's first. docs/studies.md says how they come about.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.command_line import exit_code_of
+from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.results.estimators import ks_up_to
 from meds_openrlhf.results.figures import COLORS, legend_below, panels, write_figure
@@ -39,7 +42,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     judged = {name: judge(study, results, claim) for name, claim in study.claims.items()}
     tables = {
         "Claims": _claims(study, judged),
-        "Paired differences": _differences(study, results),
+        "Paired differences": _differences(study, results, next(iter(study.methods)), study.rule.primary),
         "Tokens, and what the memory changes": _costs(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
     }
@@ -69,15 +72,15 @@ def _difference(gaps: Array) -> list[str]:
     return [f"{gaps.mean():+.4f}", *intervals, str(gaps.shape[1])]
 
 
-def _differences(study: Study, results: Results) -> pd.DataFrame:
-    """Every method against the first, over all tasks and in each, in every primary metric."""
-    first, *others = study.methods
+def _differences(study: Study, results: Results, base: str, metrics: Sequence[str]) -> pd.DataFrame:
+    """Every method against ``base``, over all tasks and in each."""
+    others = [method for method in study.methods if method != base]
     rows = []
     spans = {"all": tuple(study.tasks), **({task: (task,) for task in study.tasks} if len(study.tasks) > 1 else {})}
-    for metric, (span, tasks), method in itertools.product(study.rule.primary, spans.items(), others):
-        gaps, missing = differences_of(study, results, ((method, metric), (first, metric)), tasks)
+    for metric, (span, tasks), method in itertools.product(metrics, spans.items(), others):
+        gaps, missing = differences_of(study, results, ((method, metric), (base, metric)), tasks)
         rows.append([metric, span, method, *_difference(gaps), f"{missing} missing" if missing else ""])
-    return pd.DataFrame(rows, columns=["metric", "tasks", f"method (against {first})", *DIFFERENCE, "pairs"])
+    return pd.DataFrame(rows, columns=["metric", "tasks", f"method (against {base})", *DIFFERENCE, "pairs"])
 
 
 COSTS = ("rollout/generated_tokens", "rollout/trained_tokens")
@@ -170,10 +173,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m studies.report", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (default: results/NAME)")
+    against = "print the paired differences to this method instead, also of training late"
+    parser.add_argument("--against", metavar="METHOD", help=against)
     arguments = parser.parse_args(argv)
 
     def report() -> None:
         study = load_study(arguments.file)
+        if base := arguments.against:
+            if base not in study.methods:
+                raise ConfigError("--against", base, f"is no method. {suggestion(base, study.methods)}")
+            print(markdown(_differences(study, read_results(study), base, [*study.rule.primary, *LATE]), left=3))
+            return
         for name, verdict in write_report(study, arguments.out or Path("results") / study.name).items():
             print(f"{name}: {verdict}")
 

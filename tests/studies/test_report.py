@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from meds_openrlhf.results.paired import t_interval
 from studies.report import main, write_report
-from studies.study import Run, Study
+from studies.results import read_results
+from studies.study import Run, Study, load_study
+from studies.verdicts import differences_of
 from tests.studies.small import small, write_results
 
 REPOSITORY = Path(__file__).parents[2]
@@ -54,6 +57,16 @@ def test_verdicts_tables_and_figures(runs: list[Run], capsys: pytest.CaptureFixt
     assert Path("out/runs.csv").read_text().count("\n") - 1 == 20
 
 
+def test_differences_to_another_method(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["small.yaml", "--against", "meds"]) == 0
+    rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows[0] == ["pass@1", "all", "dapo", "-0.2500", "-0.2500 to -0.2500"]
+    assert {row[0] for row in rows} > {"pass@4", "meds/eigen_ratio_within_window"}
+    assert main(["small.yaml", "--against", "med"]) == 2
+    assert capsys.readouterr().err == "error: --against=med: is no method. Did you mean meds?\n"
+    assert not Path("results/small/report.md").exists()
+
+
 def test_missing_runs_are_shown(study: Study, runs: list[Run]) -> None:
     for run in runs:
         if run.name in ("chains-meds-3", "sums-dapo-2"):
@@ -73,7 +86,7 @@ def test_a_study_without_results_has_a_report(study: Study) -> None:
     assert not Path("out/figures").exists()
 
 
-@pytest.mark.parametrize("name", ["laboratory", "laboratory-alpha"])
+@pytest.mark.parametrize("name", ["laboratory", "laboratory-alpha", "forks", "corners"])
 def test_the_committed_results_give_the_committed_tables(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +94,8 @@ def test_the_committed_results_give_the_committed_tables(
     assert main([f"studies/{name}.yaml", "--out", str(tmp_path)]) == 0
     for file in ("report.md", "runs.csv"):
         assert (tmp_path / file).read_text() == Path("results", name, file).read_text()
-    assert len(list((tmp_path / "figures").iterdir())) == 4
+    primary = load_study(Path(f"studies/{name}.yaml")).rule.primary
+    assert len(list((tmp_path / "figures").iterdir())) == 2 + len(primary)
 
 
 def test_the_laboratorys_page_has_the_tables_differences() -> None:
@@ -110,3 +124,31 @@ def test_the_laboratorys_page_has_the_claims_differences_and_both_intervals() ->
         shown, known = (re.findall(r"[-+][\d.]+", " ".join(cells)) for cells in (row[2:4], claim[4:7]))
         assert len(shown) == 5
         assert [float(end) for end in shown] == pytest.approx([unit * float(end) for end in known], abs=0.00051 * unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "end", "count"),
+    [("forks", "### What was found", "## The paper's claims", 12), ("corners", "### The two other", "### Layer", 2)],
+)
+def test_the_second_studys_page_has_the_differences(
+    name: str, start: str, end: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are "METHOD [against METHOD]", or a task in which the last method is against the first."""
+    monkeypatch.chdir(REPOSITORY)
+    study = load_study(Path(f"studies/{name}.yaml"))
+    results, compared = read_results(study), 0
+    first, *_, last = study.methods
+    text = Path("docs/laboratory.md").read_text().partition(start)[2].partition(end)[0]
+    for row in re.findall(r"^\| ([a-z].*) \|$", text, flags=re.MULTILINE):
+        what, *cells = row.split(" | ")
+        method, _, base = what.replace("against DAPO", "").strip().partition(" against ")
+        task, method = (method, last) if method in study.tasks else (next(iter(study.tasks)), method)
+        if method not in study.methods or "(" not in cells[0]:
+            continue  # a table of something else
+        for metric, cell in zip(study.rule.primary, cells):
+            gaps, missing = differences_of(study, results, ((method, metric), (base or first, metric)), (task,))
+            shown = [float(number) for number in re.findall(r"[-+]?\d+\.\d", cell)]
+            assert shown == pytest.approx([100 * gaps.mean(), *(100 * end for end in t_interval(gaps))], abs=0.051)
+            assert not missing
+        compared += 1
+    assert compared == count
