@@ -172,9 +172,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and print the verdicts."""
     parser = argparse.ArgumentParser(prog="python -m studies.report", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (default: results/NAME)")
-    against = "print the paired differences to this method instead, also of training late"
-    parser.add_argument("--against", metavar="METHOD", help=against)
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (default: results/NAME)")
+    against = "write nothing, print the paired differences to this method, also of training's last quarter"
+    either.add_argument("--against", metavar="METHOD", help=against)
     arguments = parser.parse_args(argv)
 
     def report() -> None:
