@@ -86,7 +86,7 @@ def test_a_study_without_results_has_a_report(study: Study) -> None:
     assert not Path("out/figures").exists()
 
 
-@pytest.mark.parametrize("name", ["laboratory", "laboratory-alpha", "forks", "corners"])
+@pytest.mark.parametrize("name", ["laboratory", "laboratory-alpha", "forks", "corners", "forks-long"])
 def test_the_committed_results_give_the_committed_tables(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +128,11 @@ def test_the_laboratorys_page_has_the_claims_differences_and_both_intervals() ->
 
 @pytest.mark.parametrize(
     ("name", "start", "end", "count"),
-    [("forks", "### What was found", "## The paper's claims", 12), ("corners", "### The two other", "### Layer", 2)],
+    [
+        ("forks", "### What was found", "### Three times", 12),
+        ("corners", "### The two other", "### Layer", 2),
+        ("forks-long", "### Three times", "## The paper's claims", 3),
+    ],
 )
 def test_the_second_studys_page_has_the_differences(
     name: str, start: str, end: str, count: int, monkeypatch: pytest.MonkeyPatch
