@@ -28,7 +28,7 @@ BARS = {FIRST: ("#f3c96b", 0.7), TRUE: (COLORS[5], 0.35)}  # color and height
 STUDIES = {  # each prediction, and its returns: how often a prompt is generated for
     "studies/forks.yaml": {FIRST: 30, TRUE: 16},
     "studies/corners.yaml": {FIRST: 30},
-    "studies/forks-long.yaml": {TRUE: 60},
+    "studies/forks-long.yaml": {FIRST: 60},
 }
 CELLS = {  # around each task: kinds of errors, and shares of right responses before training
     "forks": ((16, 32), (0.02, 0.06)),
