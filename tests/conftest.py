@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,8 @@ from tests.servers import ray_head_command, running
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# A shell's background job ignores SIGINT, and so would every program that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parents[1]
 # End-to-end tests with processes of their own; the others share one head.
