@@ -1,14 +1,14 @@
 """Make problems with reasoning-gym: training problems of one or more tasks, and held-out problems of each.
 
 A task is seeded by its problem's number, ``seed + index``, so one seed makes both: the first problems are held out and
-the next are trained on. Every problem is tried before it is written: its scorer has to call its own answer right, read
-back from the label.
+the next are trained on. Every problem is tried before it is written: its scorer has to call its own answer right. A
+label names its problem (`meds_openrlhf.rewards.gym_label`), so it is made here as it will be in training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from meds_openrlhf.data.prepare import Prepared, Report, check_writable, write
 from meds_openrlhf.data.questions import problem_id
 from meds_openrlhf.data.selection import CHAT_MARKER, DUPLICATE, IN_BENCHMARK, NO_ANSWER, NO_QUESTION, Counts, Problem
 from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM, qwen_math_prompt
-from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.boxed import last_boxed
+from meds_openrlhf.rewards.gym_label import GymLabel
+from meds_openrlhf.rewards.gym_problem import GymProblem, TaskRefusedError, made_of
 
 PREFIX = "gym:"
 NO_BOX = "answer fits no box"  # it has a brace too many, or is too long
-NO_JSON = "no JSON"  # it holds what JSON has not, such as a fraction
 OWN_ANSWER_WRONG = "own answer wrong"  # by the task's scorer
 
 
@@ -47,6 +47,8 @@ class GymRequest:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ConfigError("--size", self.size, "must be at least 1.")
+        if not 0 <= self.seed <= 10**9:
+            raise ConfigError("--seed", self.seed, "must be at least 0 and at most 1,000,000,000.")
         if self.held_out < 0:
             raise ConfigError("--held-out", self.held_out, "must be at least 0.")
         if not 0 < self.threshold <= 1:
@@ -64,12 +66,12 @@ def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: No
     there is no such task, if the task refuses its settings or has no answers, or if ``out`` cannot be written.
     """
     check_writable(out)
-    tasks = {name: _create(name, request) for name in request.tasks}
+    _require_tasks(request)
     train, counts, files = [], {}, []
-    for name, task in tasks.items():
+    for name in request.tasks:
         report(f"making {name} with reasoning-gym")
         numbers = tqdm(range(request.held_out + request.size), disable=None, leave=False)
-        candidates = (_judge(name, task, number, request) for number in numbers)
+        candidates = (_judge(_make(name, number, request), request) for number in numbers)
         held_out, held_out_counts = _select(name, candidates, request.held_out, ())
         tested = {problem.question for problem in held_out}
         kept, counts[name] = _select(name, candidates, request.size, tested)
@@ -77,24 +79,36 @@ def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: No
         if request.held_out:
             files.append(Prepared(name, held_out, {name: held_out_counts}))
     files.insert(0, Prepared(TRAINING_FILE, train, counts))
-    write(files, out, {name: f"reasoning-gym, seed {request.seed}" for name in tasks})
+    write(files, out, {name: f"reasoning-gym, seed {request.seed}" for name in request.tasks})
     return files
 
 
-def _create(name: str, request: GymRequest) -> Any:
-    """The task as reasoning-gym makes it."""
-    import reasoning_gym
+def _require_tasks(request: GymRequest) -> None:
+    """Raise ConfigError, before anything is made, unless every task can make its first problem."""
     from reasoning_gym.factory import DATASETS
 
-    if name not in DATASETS:
-        raise ConfigError("SET", PREFIX + name, f"is not a task of reasoning-gym. {suggestion(name, DATASETS)}")
-    size = request.held_out + request.size
+    for name in request.tasks:
+        if name not in DATASETS:
+            raise ConfigError("SET", PREFIX + name, f"is not a task of reasoning-gym. {suggestion(name, DATASETS)}")
+        _make(name, 0, request)
+
+
+def _make(name: str, number: int, request: GymRequest) -> GymProblem:
+    """A problem of the task. Raises ConfigError if it cannot be made, or has no answer."""
+    size, seed, threshold, settings = request.held_out + request.size, request.seed, request.threshold, request.settings
+    shown = " ".join(f"{key}={value}" for key, value in settings.items())
     try:
-        return reasoning_gym.create_dataset(name, size=size, seed=request.seed, **request.settings)
-    except (AssertionError, ValueError, TypeError) as error:
-        shown = " ".join(f"{key}={value}" for key, value in request.settings.items())
-        hint = f"is refused by {PREFIX}{name} ({error}). See the documentation of reasoning-gym."
+        label = GymLabel(task=name, settings=settings, size=size, seed=seed, index=number, threshold=threshold)
+        problem = made_of(label.as_text())
+    except TaskRefusedError as error:
+        hint = f"is refused by {PREFIX}{name} ({error.reason}). See the documentation of reasoning-gym."
         raise ConfigError("--set" if shown else "SET", shown or PREFIX + name, hint) from error
+    except ValueError as error:
+        raise ConfigError("SET", PREFIX + name, f"{error}. Change --set, --size or --seed.") from error
+    if problem.answer is None:
+        hint = "has no answers, so its scorer cannot be checked. Choose another task."
+        raise ConfigError("SET", PREFIX + name, hint)
+    return problem
 
 
 def _select(
@@ -122,38 +136,20 @@ def _select(
     return list(kept.values()), counts
 
 
-def _judge(name: str, task: Any, number: int, request: GymRequest) -> Problem | str:
-    """The problem, or the reason to drop it. Raises ConfigError if the task cannot be used at all."""
-    try:
-        entry = task[number]
-    except Exception as error:  # of many kinds: settings that the task accepted may fail only here
-        hint = f"fails at problem {number} ({type(error).__name__}: {error}). Change --set or --seed."
-        raise ConfigError("SET", PREFIX + name, hint) from error
-    question, answer = entry["question"], entry["answer"]
-    if answer is None:
-        hint = "has no answers, so its scorer cannot be checked. Choose another task."
-        raise ConfigError("SET", PREFIX + name, hint)
+def _judge(made: GymProblem, request: GymRequest) -> Problem | str:
+    """The problem as a line of a data set, or the reason to drop it."""
+    name, question, answer = made.label.task, made.question, (made.answer or "").strip()
     if not question.strip():
         return NO_QUESTION
-    if not isinstance(answer, str) or not answer.strip():
+    if not answer:
         return NO_ANSWER
-    try:
-        label = gym_problem.label(name, request.settings, request.threshold, entry)
-    except TypeError:
-        return NO_JSON
-    if not _own_answer_is_right(task, answer.strip(), label, request.threshold):
+    if not made.is_right(answer):
         return OWN_ANSWER_WRONG
-    if request.instruction == QWEN_MATH_SYSTEM and last_boxed(f"\\boxed{{{answer}}}") != answer.strip():
+    if request.instruction == QWEN_MATH_SYSTEM and last_boxed(f"\\boxed{{{answer}}}") != answer:
         return NO_BOX
     try:
         prompt = qwen_math_prompt(question, request.instruction)
     except ValueError:  # not empty, so it has a chat marker
         return CHAT_MARKER
-    return Problem(problem_id(name, question), prompt, question, label, name, "")
-
-
-def _own_answer_is_right(task: Any, answer: str, label: str, threshold: float) -> bool:
-    try:
-        return gym_problem.score(task, answer, gym_problem.read_entry(label)) >= threshold
-    except Exception:  # scorers raise errors of many kinds; then the answer counts as wrong, as in training
-        return False
+    label = replace(made.label, digest=made.digest)
+    return Problem(problem_id(name, question), prompt, question, label.as_text(), name, "")

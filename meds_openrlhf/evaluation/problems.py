@@ -12,6 +12,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.rewards.gym_label import is_label
 
 PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
 SUFFIX = ".jsonl"
@@ -53,7 +55,7 @@ def read_problems(path: Path) -> list[Problem]:
     """Read the problems in the order of the file. Numbers become strings as written.
 
     Raises ConfigError, with file, line and field, if the file is missing or empty, a line is not a JSON object, a field
-    is missing, empty or neither text nor number, or an id occurs twice.
+    is missing, empty or neither text nor number, an id occurs twice, or a label of reasoning-gym makes no problem.
     """
     try:
         lines = path.read_bytes().splitlines()
@@ -69,6 +71,11 @@ def read_problems(path: Path) -> list[Problem]:
         if problems.setdefault(problem.id, problem) is not problem:
             first = list(problems).index(problem.id) + 1
             raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
+    try:
+        answers = {f"line {number}": problem.answer for number, problem in enumerate(problems.values(), start=1)}
+        gym_problem.require_made({place: answer for place, answer in answers.items() if is_label(answer)})
+    except ValueError as error:
+        raise _error(path, str(error)) from error
     return list(problems.values())
 
 

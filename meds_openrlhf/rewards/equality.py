@@ -27,4 +27,5 @@ def equal(gold: str, given: str) -> bool | None:
         return int(given) == int(gold)
     if find_spec("math_verify") is None:
         raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
-    return _verifier.equal(gold, given)
+    verdict: bool | None = _verifier.ask("equal", gold, given)
+    return verdict

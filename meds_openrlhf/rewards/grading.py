@@ -7,12 +7,9 @@ from typing import Any
 
 import torch
 
-from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.rewards import gym_label, gym_problem
 from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.equality import equal
-from meds_openrlhf.rewards.verifier import AnswerVerifier
-
-_scorers = AnswerVerifier(comparison=gym_problem.__name__)
 
 
 def is_right(response: str, label: object) -> bool:
@@ -22,18 +19,18 @@ def is_right(response: str, label: object) -> bool:
 
 
 def solves(response: str, label: object) -> bool:
-    """Whether reasoning-gym's scorer calls the response's answer right; ``label`` was made by `gym_problem.label`.
+    """Whether reasoning-gym's scorer calls the response's answer right; ``label`` is a `GymLabel` as text.
 
-    Raises ValueError for another label, or one that the installed reasoning-gym cannot score.
+    Raises ValueError for another label, or one whose problem the installed reasoning-gym does not make.
     """
-    gym_problem.require_label(str(label))
+    problem = gym_problem.made_of(str(label))
     given = answer_of(response)
-    return given is not None and bool(_scorers.equal(str(label), given))
+    return given is not None and problem.is_right(given)
 
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:
     """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is its, else as math."""
-    return answer_of(response), (solves if gym_problem.is_label(label) else is_right)(response, label)
+    return answer_of(response), (solves if gym_label.is_label(label) else is_right)(response, label)
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:

@@ -8,26 +8,34 @@ replaced, and allocations beyond the memory limit fail.
 from __future__ import annotations
 
 import functools
-import importlib
-import multiprocessing
-import resource
-import signal
+import json
+import os
+import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
+from typing import Any
 
-# Wall-clock limit as a multiple of the CPU time limit, in case a busy machine gives a process hardly any CPU time.
-PATIENCE = 12.0
+from meds_openrlhf.rewards.examiner import PATIENCE
+
+# What examiners get of this process's environment, which may contain keys.
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "LANG", "LC_ALL", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+# The order of sets is the same in all of them, and so are the problems that tasks of reasoning-gym make.
+_SET = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class AnswerVerifier:
-    """Asks whether an answer is right, in up to ``processes`` processes, which start on demand.
+    """Asks about answers in up to ``processes`` processes, which start on demand.
 
-    ``comparison`` is the module that decides: math-verify's, or another with its functions ``equal`` and ``warm_up``.
-    The verdict is None if a comparison takes more than ``seconds`` of CPU time (so that load does not change verdicts)
-    or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` verdicts are cached: an
-    answer that uses up its time limit does so only once, even if many threads ask at the same time. Thread-safe.
+    ``module`` names the module whose functions answer: math-verify's comparison, or another with a function `warm_up`.
+    There is no answer to a question that takes more than ``seconds`` of CPU time (so that load does not change
+    verdicts) or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` replies are
+    cached: an answer that uses up its time limit does so only once, even if many threads ask at the same time.
+    Thread-safe.
     """
 
     def __init__(
@@ -36,90 +44,84 @@ class AnswerVerifier:
         processes: int = 4,
         memory: int = 1 << 30,
         remembered: int = 8192,
-        comparison: str = "meds_openrlhf.rewards.comparison",
+        module: str = "meds_openrlhf.rewards.comparison",
     ) -> None:
-        self._start = functools.partial(_Examiner, comparison, seconds, memory)
+        self._seconds = seconds
+        self._server = _Server(module, memory)
         self._threads = ThreadPoolExecutor(processes)  # each asks a process of its own
         self._own = threading.local()
         self._lock = threading.Lock()
-        self._asked = functools.lru_cache(remembered)(lambda gold, given: self._threads.submit(self._ask, gold, given))
+        self._asked = functools.lru_cache(remembered)(lambda *question: self._threads.submit(self._ask, *question))
 
-    def equal(self, gold: str, given: str) -> bool | None:
-        """Whether the answer ``given`` is right by the label ``gold``; for math-verify, both are LaTeX texts.
+    def ask(self, function: str, *arguments: str, seconds: float | None = None) -> Any:
+        """What the module's ``function`` returns for ``arguments``, as JSON: False if it raises, None beyond limits.
 
-        Returns None if the comparison exceeds its limits. Raises RuntimeError if no process can be started, e.g. if
+        ``seconds`` replaces the limit of CPU time. Raises RuntimeError if no process can be started, e.g. if
         math-verify is not installed.
         """
         with self._lock:
-            verdict = self._asked(gold, given)
+            reply = self._asked(seconds or self._seconds, function, *arguments)
         try:
-            return verdict.result()
+            return reply.result()
         except RuntimeError:
             self._asked.cache_clear()  # it may start the next time
             raise
 
-    def _ask(self, gold: str, given: str) -> bool | None:
-        examiner = getattr(self._own, "examiner", None)
-        if examiner is None or not examiner.process.is_alive():
-            examiner = self._own.examiner = self._start()
-        verdict: bool | None = examiner.ask(gold, given)
-        if verdict is None:
-            examiner.process.kill()
-            examiner.process.join()
-        return verdict
-
-
-class _Examiner:
-    """A process that compares answers, and the pipe to it."""
-
-    def __init__(self, comparison: str, seconds: float, memory: int) -> None:
-        # Fork from a server that has imported the parsers, so that a replacement does not spend two seconds on imports.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([comparison])
-        self._seconds = seconds
-        self._connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, comparison, seconds, memory), daemon=True)
-        self.process.start()
-        theirs.close()
+    def _ask(self, seconds: float, function: str, *arguments: str) -> Any:
+        examiner = getattr(self._own, "examiner", None) or self._server.connect()
+        content = json.dumps((function, arguments, seconds)).encode()
         try:
-            self._connection.recv()  # when it has finished its imports, which do not count as a question's time
-        except (EOFError, OSError):
-            raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
-
-    def ask(self, gold: str, given: str) -> bool | None:
-        """The verdict; None if the process did not answer in time or died."""
+            examiner.send_bytes(content)
+        except OSError:  # its process ended while nothing was asked
+            examiner = self._server.connect()
+            examiner.send_bytes(content)
+        self._own.examiner = examiner
         try:
-            self._connection.send((gold, given))
-            if self._connection.poll(PATIENCE * self._seconds):
-                return bool(self._connection.recv())
+            if examiner.poll(PATIENCE * seconds):
+                return json.loads(examiner.recv_bytes())
         except (EOFError, OSError):
             pass
+        examiner.close()  # the process has ended, or is about to
+        self._own.examiner = None
         return None
 
 
-def _serve(connection: Connection, comparison: str, seconds: float, memory: int) -> None:
-    """The process's main function: answer questions until the pipe closes."""
-    judge = importlib.import_module(comparison)
-    judge.warm_up()
-    # Limit the address space to its present size and ``memory`` bytes.
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + memory
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    connection.send(None)
-    while True:
+class _Server:
+    """The process from which examiners are forked; it starts with the first of them."""
+
+    def __init__(self, module: str, memory: int) -> None:
+        self._arguments = module, memory
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def connect(self) -> Connection:
+        """A connection to a new examiner that has finished its imports, which do not count as a question's time."""
+        ours, theirs = Pipe()
+        with self._lock, theirs:
+            if self._process is None or self._process.poll() is not None:
+                self._start()
+            with suppress(OSError):  # it has ended, and will not say that it is ready
+                socket.send_fds(self._control, [b"."], [theirs.fileno()])
         try:
-            gold, given = connection.recv()
-        except EOFError:
-            return
-        # SIGPROF's default action kills the process: no Python code can run while a large power is computed.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            verdict = bool(judge.equal(gold, given))
-        except MemoryError:
-            return  # the parser's state may be inconsistent: use a new process
-        except Exception:
-            # The parsers raise errors of many kinds on model output, and an uncaught error would end this process. A
-            # text that math-verify, sympy or a task's scorer cannot process is not the answer.
-            verdict = False
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        connection.send(verdict)
+            ours.recv_bytes()
+        except (EOFError, OSError):
+            raise RuntimeError("a process that checks answers failed to start; its output above says why") from None
+        return ours
+
+    def _start(self) -> None:
+        self._control, theirs = socket.socketpair()
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}\n"
+            "from meds_openrlhf.rewards.examiner import serve\n"
+            f"serve({theirs.fileno()}, *{self._arguments!r})"
+        )
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", code],
+                env=environment | _SET,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # some scorers print
+                start_new_session=True,  # a signal to this process's group is not for it; it ends when this one does
+            )

@@ -2,17 +2,17 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reasoning_gym.algorithmic.ab import ABDataset
-from reasoning_gym.arithmetic.chain_sum import ChainSumDataset
 
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.data import gym
 from meds_openrlhf.data.templates import qwen_math_prompt
-from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.grading import verdict
+from meds_openrlhf.rewards.gym_problem import GymProblem, made_of
 
 SMALL = ["--set", "min_terms=2", "--set", "max_terms=2", "--set", "min_digits=1", "--set", "max_digits=1"]
 
@@ -46,7 +46,7 @@ def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.
     row = held_out[0]
     assert row["prompt"] == qwen_math_prompt(row["question"])
     assert (row["datasource"], row["level"], row["id"][:10]) == ("chain_sum", "", "chain_sum-")
-    answer = gym_problem.read_entry(row["answer"])["answer"]
+    answer = made_of(row["answer"]).answer
     assert verdict(f"\\boxed{{{answer}}}", row["answer"]) == (answer, True)
     assert verdict(f"\\boxed{{{answer}1}}", row["answer"])[1] is False
 
@@ -57,7 +57,9 @@ def test_the_same_words_give_the_same_bytes_and_more_training_the_same_held_out_
     for name in ("train", "chain_sum", "lcm"):
         assert Path(f"one/{name}.jsonl").read_bytes() == Path(f"two/{name}.jsonl").read_bytes()
         assert Path(f"one/{name}.jsonl").read_bytes() != Path(f"other/{name}.jsonl").read_bytes()
-    assert Path("one/lcm.jsonl").read_bytes() == Path("more/lcm.jsonl").read_bytes()
+    # Their labels name the number of all problems, on which those of some tasks depend.
+    shown = [[{**row, "answer": ""} for row in rows(f"{out}/lcm.jsonl")] for out in ("one", "more")]
+    assert shown[0] == shown[1]
     assert Counter(row["datasource"] for row in rows("one/train.jsonl")) == {"chain_sum": 30, "lcm": 30}
 
 
@@ -71,25 +73,23 @@ def test_an_instruction_replaces_the_box() -> None:
     assert "answer fits no box" not in Path("plain/train.counts.json").read_text()
 
 
-def test_problems_that_cannot_be_trained_on_are_dropped(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = ChainSumDataset.__getitem__
-    changes: list[dict[str, Any]] = [{}, {"answer": "7 apples"}, {"answer": " "}]  # apples are 0 by its scorer
-    changes += [{"question": "<|im_end|>"}, {"question": ""}, {"metadata": {1, 2}}]
-    monkeypatch.setattr(ChainSumDataset, "score_answer", lambda self, answer, entry: 0.5 + 0.5 * ("a" not in answer))
-    monkeypatch.setattr(ChainSumDataset, "__getitem__", lambda self, number: {**made(self, number), **changes[number]})
+def test_problems_that_cannot_be_trained_on_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: list[dict[str, Any]] = [{}, {"answer": "7 apples"}, {"answer": " "}, {"answer": ""}]
+    changes += [{"question": "<|im_end|>"}, {"question": ""}]
+
+    def changed(text: str) -> GymProblem:
+        problem = made_of(text)
+        return replace(problem, **changes[problem.label.index])
+
+    monkeypatch.setattr(gym, "made_of", changed)
     make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
     counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
-    reasons = ("no question", "no answer", "chat marker", "own answer wrong", "no JSON")
-    assert counts["dropped"] == dict.fromkeys(reasons, 1)
-    # So are problems that their scorer cannot judge as they come from JSON.
-    made_ab = ABDataset.__getitem__
-    monkeypatch.setattr(ABDataset, "__getitem__", lambda self, number: {**made_ab(self, number), "metadata": {1: 2}})
-    monkeypatch.setattr(ABDataset, "score_answer", lambda self, answer, entry: float(1 in entry["metadata"]))
-    assert make("gym:ab", "--size", "3", "--out", "none") == 2
-    assert "none of its 3 problems can be used: own answer wrong 3" in capsys.readouterr().err
-    assert not Path("none").exists()
+    assert counts["dropped"] == {"no question": 1, "no answer": 2, "chat marker": 1, "own answer wrong": 1}
+    monkeypatch.undo()  # an answer that its scorer may not evaluate: it calls Integral
+    weights = "problem_type_weights=[0,0,0,0,1,0,0,0]"
+    make("gym:intermediate_integration", "--size", "9", "--out", "integrals", "--set", weights)
+    counts = json.loads(Path("integrals/train.counts.json").read_text())["sets"]["intermediate_integration"]
+    assert counts["dropped"] == {"own answer wrong": 6}
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,17 @@ def test_problems_that_cannot_be_trained_on_are_dropped(
     [
         ("gym:chain_sun", "SET=gym:chain_sun: is not a task of reasoning-gym. Did you mean chain_sum?"),
         ("gym:propositional_logic", "SET=gym:propositional_logic: has no answers, so its scorer cannot be checked"),
-        ("gym:composite", "SET=gym:composite: is refused by gym:composite (Must specify at least one dataset"),
+        (
+            "gym:composite",
+            "SET=gym:composite: is refused by gym:composite (AssertionError: Must specify at least",
+        ),
         ("gym:ab --set lenght=3", "--set=lenght=3: is refused by gym:ab ("),
         *[(f"gym:ab --set {word}", f"--set={word}: is refused by gym:ab (") for word in ("length=-1", "length=many")],
         ("gym:ab gym:bf --set length=3", "--set=length=3: is refused by gym:bf ("),
         ("gym:ab --size 0", "--size=0: must be at least 1"),
         ("gym:ab --held-out -1", "--held-out=-1: must be at least 0"),
+        ("gym:ab --seed -1", "--seed=-1: must be at least 0"),
+        ("gym:ab --set operators=+exit()*", "SET=gym:ab: operators='+exit()*' is not a number, a word, an operator or"),
         ("gym:ab --threshold 1.5", "--threshold=1.5: must be above 0 and at most 1"),
         ("gym:ab --instruction <|im_end|>", "--instruction=<|im_end|>: contains a chat marker"),
         ("math --size 3", "--size=3: "),

@@ -11,7 +11,7 @@ from datasets import load_dataset
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
-from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.rewards.gym_problem import made_of
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from tests.e2e.conftest import MEDS, finished
 from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
@@ -32,7 +32,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def own_answer(row: dict[str, str]) -> int:
-    return int(gym_problem.read_entry(row["answer"])["answer"])
+    return int(made_of(row["answer"]).answer or "")
 
 
 def warm_up(problems: list[dict[str, str]], folder: Path) -> None:

@@ -44,6 +44,10 @@ def test_numbers_become_texts_as_they_are_written(tmp_path: Path, written: str) 
         ([{**LINE, "prompt": " "}], r"line 1: has \" \" in the field 'prompt'"),
         ([LINE, {**LINE, "id": "b"}, LINE], r"aime24.jsonl: has the id 'a-1' twice, in lines 1 and 3"),
         ([], r"--benchmarks=.*aime24.jsonl: contains no problems"),
+        (
+            [LINE, {**LINE, "id": "b", "answer": '{"reasoning_gym": "ab", "entry": {}}'}],
+            "line 2: a label con",
+        ),
     ],
 )
 def test_what_is_refused(tmp_path: Path, lines: list[object], message: str) -> None:

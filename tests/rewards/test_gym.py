@@ -1,102 +1,129 @@
 """The reward of reasoning-gym's tasks: the task's own scorer decides, in a process with limits."""
 
 import json
+import sys
+import warnings
+from pathlib import Path
+from subprocess import run
 from typing import Any
 
-import numpy as np
 import pytest
-import reasoning_gym
+from reasoning_gym.factory import DATASETS
 
-from meds_openrlhf.rewards import grading, gym_problem
+from meds_openrlhf.rewards import gym_problem, gym_tasks
 from meds_openrlhf.rewards.grading import solves, verdict
+from meds_openrlhf.rewards.gym_label import GymLabel
+from meds_openrlhf.rewards.gym_problem import TaskRefusedError, made_of
+from meds_openrlhf.rewards.verifier import AnswerVerifier
+from tests.rewards.audited import attacks
+from tests.rewards.gym_answers import WITHOUT_ANSWERS, answers
 from tests.rewards.test_math import loaded
 
-
-def label(task: str, number: int = 0, threshold: float = 1.0, **settings: Any) -> str:
-    entry = reasoning_gym.create_dataset(task, size=number + 1, seed=0, **settings)[number]
-    return gym_problem.label(task, settings, threshold, entry)
-
-
-COUNTDOWN = gym_problem.label(
-    "countdown", {}, 1.0, {"answer": "(7 - 3)*2", "metadata": {"numbers": [2, 3, 7], "target": 8}}
-)
+EVALUATING = ("countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication")
+# Scores of the answers of `tests.rewards.gym_answers` to problem 0 of 50, seed 7, before answers were read by grammar.
+SCORES = json.loads(Path(__file__).with_name("gym_scores.json").read_text())
 
 
-def test_scores_as_openrlhf_and_an_evaluation_call_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries = [f"What is it? {answer}<|im_end|>" for answer in (r"\boxed{2*(7-3)}", r"\boxed{2+7-1}", "8")]
+def label(task: str, index: int = 0, **fields: Any) -> str:
+    return GymLabel(task=task, **{"size": 50, "seed": 7, "index": index, **fields}).as_text()
+
+
+COUNTDOWN = label("countdown", size=1, seed=0)  # 29, 4, 95, 30 -> 96: 95 - 4 + 30/6
+
+
+def test_scores_as_openrlhf_and_an_evaluation_call_it() -> None:
+    right = made_of(COUNTDOWN).answer
+    queries = [f"What is it? {answer}<|im_end|>" for answer in (rf"\boxed{{{right}}}", rf"\boxed{{{right}-1}}", "8")]
     found = loaded("gym").reward_func(queries, ["What is it? "] * 3, [COUNTDOWN] * 3)
     assert found["rewards"].tolist() == found["scores"].tolist() == [1.0, 0.0, 0.0]
-    assert verdict("so \\boxed{2*(7-3)}", COUNTDOWN) == ("2*(7-3)", True)
-    monkeypatch.setattr(grading, "_scorers", None)  # which other labels do not need
+    assert verdict(f"so \\boxed{{{right}}}", COUNTDOWN) == (right, True)
     assert verdict("so \\boxed{42.0}", "42") == ("42.0", True)
     assert verdict("so 42", "42") == (None, False)
 
 
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
-        *[("(7 - 3)*2", True), ("8", False), ("__import__('os')._exit(0)", False)],
-        ("2*7 - 2*3", False),  # 8, but not by these numbers
-        ("7*3 - 2", False),  # its scorer still gives 0.05
-    ],
-)
-def test_the_scorer_decides_and_not_the_answer_in_the_label(answer: str, right: bool) -> None:
-    assert solves(f"It is \\boxed{{{answer}}}.", COUNTDOWN) is right
-
-
 def test_a_threshold_lets_partial_credit_count() -> None:
     strict, lenient = (label("string_insertion", threshold=threshold) for threshold in (1.0, 0.1))
-    characters = list(gym_problem.read_entry(strict)["answer"])
+    characters = list(made_of(strict).answer or "")
     assert not solves(f"\\boxed{{{characters}}}", strict)
     assert solves(f"\\boxed{{{characters}}}", lenient)
     assert not solves("\\boxed{['A']}", lenient)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *("oracle_answer", "entry['answer']", "open('/tmp/x', 'w')", "(exec)('1')", "''.join('AB')", "(lambda: 1)()"),
-        *("[exec][0]('1')", "(x:=1)", "().\\\n__class__", "f'{exec(1)}'", "\uff45ntry['ans' + 'wer']"),
-        "[_\uff3fimport_\uff3f('os')]",  # which Python reads as __import__
-    ],
-)
-def test_an_answer_that_a_scorer_would_evaluate_may_only_compute(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def evaluating(self: Any, answer: str, entry: dict[str, Any]) -> float:
-        oracle_answer = entry["answer"]
-        return float(eval(answer) is not None or bool(oracle_answer))
+def test_every_task_scores_as_before_whatever_was_answered_before() -> None:
+    # A list of words is not arithmetic: it is scored as text that the task cannot read, which two tasks give 0.01.
+    expected = {
+        **SCORES,
+        **{name: [*SCORES[name][:11], 0.01, *SCORES[name][12:]] for name in ("countdown", "puzzle24")},
+    }
+    assert expected.keys() == DATASETS.keys() - WITHOUT_ANSWERS
+    found = {}
+    for name in expected:
+        made = [made_of(label(name, index)) for index in range(3)]
+        tried = answers(made[0].answer or "", [made[1].answer or "", made[2].answer or ""])
+        ask = [("score", made[0].text, made[0].entry, answer) for answer in tried]
+        forward = [gym_problem._examiners.ask(*question) for question in ask]
+        with warnings.catch_warnings(action="ignore"):
+            backward = [scored_here(*question[1:]) for question in reversed(ask)]
+        assert [score or 0.0 for score in forward] == backward[::-1], name
+        found[name] = [round(score or 0.0, 9) for score in forward]
+    assert found == expected
 
-    task = reasoning_gym.create_dataset("string_insertion", size=1, seed=0)
-    monkeypatch.setattr(type(task), "score_answer", evaluating)
-    assert gym_problem.score(task, "['A', 'B']", task[0]) == 1.0
-    assert gym_problem.score(task, answer, task[0]) == 0.0
+
+def scored_here(*question: str) -> float:
+    try:
+        return gym_tasks.score(*question)
+    except Exception:
+        return 0.0
 
 
-def test_tuples_and_numpy_survive_the_label() -> None:
-    entry = {"answer": "1", "metadata": {"a": ((1, 2), [3, ("x",)]), "b": np.float64(0.5), "c": np.arange(2), "d": {}}}
-    read = gym_problem.read_entry(gym_problem.label("chain_sum", {}, 1.0, entry))
-    assert read == {"answer": "1", "metadata": {"a": ((1, 2), [3, ("x",)]), "b": 0.5, "c": [0, 1], "d": {}}}
-    with pytest.raises(TypeError, match="set"):
-        gym_problem.label("chain_sum", {}, 1.0, {"answer": "1", "metadata": {1, 2}})
+@pytest.mark.parametrize("task", EVALUATING)
+def test_no_answer_runs_code_or_changes_a_later_score(task: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    problem = made_of(label(task))
+    assert not any(map(problem.is_right, attacks(str(mark))))
+    assert not mark.exists()
+    assert not problem.is_right("2+2")
+    assert not problem.is_right("nonsense")
+    assert problem.is_right(problem.answer or "")
+
+
+def test_an_audit_sees_nothing_of_an_answer_or_a_label_but_its_parsing(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.rewards.audited", str(tmp_path / "mark")]
+    audited = run(command, capture_output=True, text=True, check=True)
+    assert json.loads(audited.stdout.splitlines()[-1].lstrip(".")) == []
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_label_makes_the_same_problem_in_every_process() -> None:
+    """The order of sets, global generators and the number of problems matter to these tasks."""
+    one, two = (AnswerVerifier(processes=1, module=gym_tasks.__name__) for _ in range(2))
+    for task in ("polynomial_multiplication", "ransom_note", "word_ladder", "list_functions", "acre"):
+        first, again, of_more = (
+            examiner.ask("make", label(task, 2, size=size), seconds=60)
+            for examiner, size in ((one, 10), (two, 10), (one, 40))
+        )
+        assert first == again
+        assert (of_more["digest"] != first["digest"]) is (task == "acre")
 
 
 def test_long_answers_and_tasks_with_settings_are_graded() -> None:
-    tower = label("tower_of_hanoi", 1, min_disks=7, max_disks=7)
-    answer = gym_problem.read_entry(tower)["answer"]
-    assert len(answer) > 2000
-    assert solves(f"\\boxed{{{answer}}}", tower)
-    given = label("decimal_arithmetic", max_num_decimal_places=6)
-    assert json.loads(given)["settings"] == {"max_num_decimal_places": 6}
-    assert solves(f"\\boxed{{{gym_problem.read_entry(given)['answer']}}}", given)
+    tower = made_of(label("tower_of_hanoi", 1, settings={"min_disks": 7, "max_disks": 7, "max_pegs": 3}))
+    assert len(tower.answer or "") > 2000
+    assert solves(f"\\boxed{{{tower.answer}}}", tower.text)
+    given = made_of(label("decimal_arithmetic", settings={"max_num_decimal_places": 6}))
+    assert solves(f"\\boxed{{{given.answer}}}", given.text)
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
+def test_labels_that_make_no_problem_are_errors_and_no_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym_problem, "MAKING_SECONDS", 1.0)
+    for text, error in (
         ("42", r"'42' is not a problem of reasoning-gym. Make it with `meds data prepare gym:TASK`"),
-        ('{"reasoning_gym": "chain_sun", "settings": {}, "threshold": 1, "entry": {}}', "'chain_sun' not registered"),
-        ('{"reasoning_gym": "chain_sum", "settings": {"a": 1}, "threshold": 1, "entry": {}}', "chain_sum refuses the"),
-    ],
-)
-def test_other_labels_are_errors_and_no_verdicts(text: str, error: str) -> None:
-    with pytest.raises(ValueError, match=error):
-        solves("\\boxed{42}", text)
+        (label("chain_sun"), r"reasoning-gym refuses chain_sun \(ValueError: Dataset 'chain_sun' not registered\)"),
+        (label("chain_sum", settings={"a": 1}), r"reasoning-gym refuses chain_sum \(TypeError: "),
+        (label("acre", size=10**9), "problem 0 of acre cannot be made: it takes more than 1 s, or too much memory"),
+        (label("chain_sum", digest="0" * 16), "problem 0 of chain_sum is another one in this reasoning-gym. Make the"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            solves("\\boxed{42}", text)
+    with pytest.raises(TaskRefusedError, match=r"refuses composite \(AssertionError: Must specify"):
+        made_of(label("composite"))

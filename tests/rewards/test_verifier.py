@@ -1,19 +1,17 @@
 """The pool of processes that compare answers."""
 
-import multiprocessing
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
+from meds_openrlhf.rewards.verifier import AnswerVerifier
 from tests.processes import is_alive
 from tests.waiting import wait_until
 
@@ -21,112 +19,125 @@ pytestmark = pytest.mark.needs("math_verify")
 
 FOREVER = "9^{9^{9^9}}"
 MEBIBYTE = 1 << 20
-_OTHERS: set[int] = set()  # processes that answer for other tests of this process, which keep theirs
 
 
-@pytest.fixture(autouse=True)
-def _leave_no_process() -> Iterator[None]:
-    _OTHERS.clear()
-    _OTHERS.update(processes())
-    yield
-    kill_all()
+def examiners(pool: AnswerVerifier) -> set[int]:
+    """The pool's processes: the children of its server."""
+    server = pool._server._process
+    if server is None:
+        return set()
+    return {int(word) for word in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()}
 
 
-def processes() -> set[int]:
-    children = {process.pid for process in multiprocessing.active_children() if process.pid is not None}
-    return children - _OTHERS
+def is_equal(pool: AnswerVerifier, gold: str, given: str) -> bool | None:
+    verdict: bool | None = pool.ask("equal", gold, given)
+    return verdict
 
 
-def kill_all() -> None:
-    for process in processes():
-        os.kill(process, signal.SIGKILL)
+def cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool, asked, ask = AnswerVerifier(seconds=100.0, processes=2), threading.Event(), _Examiner.ask
-
-    def ask_and_tell(examiner: _Examiner, gold: str, given: str) -> bool | None:
-        if given == FOREVER:
-            asked.set()
-        return ask(examiner, gold, given)
-
-    monkeypatch.setattr(_Examiner, "ask", ask_and_tell)
+def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process() -> None:
+    pool = AnswerVerifier(seconds=100.0, processes=2)
+    assert is_equal(pool, "0.5", "1/2") is True
+    (first,) = examiners(pool)
+    before = cpu_seconds(first)
     verdicts: list[bool | None] = []
-    hanging = threading.Thread(target=lambda: verdicts.append(pool.equal("7", FOREVER)))
+    hanging = threading.Thread(target=lambda: verdicts.append(is_equal(pool, "7", FOREVER)))
     hanging.start()
-    assert asked.wait(60)
-    assert pool.equal("7", r"\frac{14}{2}") is True
-    assert pool.equal("7", r"\frac{16}{2}") is False
+    wait_until(lambda: len(examiners(pool)) == 2 or cpu_seconds(first) > before + 0.2)
+    assert is_equal(pool, "7", r"\frac{14}{2}") is True
+    assert is_equal(pool, "7", r"\frac{16}{2}") is False
     assert hanging.is_alive()
-    assert len(processes()) == 2
-    kill_all()
+    assert len(examiners(pool)) == 2
+    for process in examiners(pool):
+        os.kill(process, signal.SIGKILL)
     hanging.join()
     assert verdicts == [None]
 
 
 def test_processes_start_when_needed_and_are_replaced() -> None:
     pool = AnswerVerifier(seconds=1.0, processes=1, memory=256 * MEBIBYTE)
-    assert not processes()
-    assert pool.equal("7", r"\frac{14}{2}") is True
-    first = processes()
+    assert not examiners(pool)
+    assert is_equal(pool, "7", r"\frac{14}{2}") is True
+    first = examiners(pool)
     (pid,) = first
-    assert pool.equal("7", r"\frac{21}{3}") is True
-    assert processes() == first
+    assert is_equal(pool, "7", r"\frac{21}{3}") is True
+    assert examiners(pool) == first
     size = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
     limit, hard = resource.prlimit(pid, resource.RLIMIT_AS)
     assert limit == hard  # it cannot be raised again
     assert 200 * MEBIBYTE < limit - size <= 256 * MEBIBYTE
-    assert pool.equal("7", FOREVER) is None
-    assert not processes() & first
-    assert pool.equal("7", r"\frac{28}{4}") is True
-    (pid,) = processes()
+    assert is_equal(pool, "7", FOREVER) is None
+    wait_until(lambda: not examiners(pool) & first)
+    assert is_equal(pool, "7", r"\frac{28}{4}") is True
+    (pid,) = examiners(pool)
     os.kill(pid, signal.SIGKILL)  # while it is idle, which costs nobody a verdict
-    wait_until(lambda: not processes())
-    assert pool.equal("0.25", "1/4") is True
+    wait_until(lambda: not examiners(pool))
+    assert is_equal(pool, "0.25", "1/4") is True
+    server = pool._server._process
+    assert server is not None
+    server.kill()  # so does its server
+    server.wait()
+    assert is_equal(pool, "7", FOREVER) is None
+    assert is_equal(pool, "0.75", "3/4") is True
 
 
 def test_many_threads_get_their_own_verdicts() -> None:
     pool = AnswerVerifier(processes=2)
     questions = [(str(n), rf"\frac{{{2 * n + n % 2}}}{{2}}") for n in range(100)]
     with ThreadPoolExecutor(32) as threads:
-        verdicts = list(threads.map(lambda question: pool.equal(*question), questions))
+        verdicts = list(threads.map(lambda question: is_equal(pool, *question), questions))
     assert verdicts == [n % 2 == 0 for n in range(100)]
-    assert len(processes()) == 2
+    assert len(examiners(pool)) == 2
 
 
 def test_an_answer_costs_its_time_limit_once() -> None:
     pool = AnswerVerifier(seconds=1.0, processes=1, remembered=2)
     with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(pool.equal, ["7"] * 6, [FOREVER] * 6)) == [None] * 6
-    assert not processes()  # one was ended; had a second thread asked, another would have been started after it
-    assert pool.equal("0.25", "1/4") is True
-    (process,) = processes()
-    assert pool.equal("7", FOREVER) is None
-    assert processes() == {process}  # nobody asked it
-    assert pool.equal("0.5", "1/2") is True
-    assert pool.equal("0.2", "1/5") is True  # these two are remembered now
-    assert pool.equal("7", FOREVER) is None
-    assert not processes()
+        assert list(threads.map(lambda given: is_equal(pool, "7", given), [FOREVER] * 6)) == [None] * 6
+    wait_until(lambda: not examiners(pool))  # had a second thread asked, another would have been started after it
+    assert is_equal(pool, "0.25", "1/4") is True
+    (process,) = examiners(pool)
+    assert is_equal(pool, "7", FOREVER) is None
+    assert examiners(pool) == {process}  # nobody asked it
+    assert is_equal(pool, "0.5", "1/2") is True
+    assert is_equal(pool, "0.2", "1/5") is True  # these two are remembered now
+    assert is_equal(pool, "7", FOREVER) is None
+    wait_until(lambda: not examiners(pool))
 
 
-def test_a_process_that_cannot_start_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = AnswerVerifier()
-    with monkeypatch.context() as broken:
-        broken.setattr("meds_openrlhf.rewards.verifier._serve", print)  # ends at once
-        with pytest.raises(RuntimeError, match="failed to start"):
-            pool.equal("0.5", "1/2")
-    assert pool.equal("0.5", "1/2") is True
+def test_a_process_that_cannot_start_is_an_error_and_no_verdict() -> None:
+    pool = AnswerVerifier(module="tests.rewards.no_such_module")
+    with pytest.raises(RuntimeError, match="failed to start"):
+        pool.ask("equal", "0.5", "1/2")
+
+
+def test_processes_have_no_keys_and_no_unread_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    monkeypatch.setenv("HF_TOKEN", "hf_x")
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    pool = AnswerVerifier(processes=1)
+    assert is_equal(pool, "0.5", "1/2") is True
+    (pid,) = examiners(pool)
+    content = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    names = {line.partition("=")[0] for line in content if line}
+    assert {"LANG", "PYTHONHASHSEED"} <= names
+    assert not names & {"WANDB_API_KEY", "HF_TOKEN", "HOME"}
+    assert "k" * 40 not in "".join(content)
+    assert os.readlink(f"/proc/{pid}/fd/1") == os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
 
 
 ORPHANING = f"""
-import multiprocessing, os, signal, threading, time
-from meds_openrlhf.rewards.verifier import AnswerVerifier, _Examiner
+import os, signal, threading, time
+from tests.rewards.test_verifier import AnswerVerifier, examiners
 pool = AnswerVerifier(seconds=1.0)
-pool.equal("0.5", "1/2")
-process = multiprocessing.active_children()[0].pid
-threading.Thread(target=pool.equal, args=("7", "{FOREVER}"), daemon=True).start()
+pool.ask("equal", "0.5", "1/2")
+print(*examiners(pool), pool._server._process.pid, flush=True)
+threading.Thread(target=pool.ask, args=("equal", "7", "{FOREVER}"), daemon=True).start()
 time.sleep(0.3)
-print(process, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -134,5 +145,5 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_killed_engine_leaves_no_process_that_computes_for_ever() -> None:
     engine = subprocess.run([sys.executable, "-c", ORPHANING], stdout=subprocess.PIPE, text=True, check=False)
     assert engine.returncode == -signal.SIGKILL
-    process = int(engine.stdout)
-    wait_until(lambda: not is_alive(process))
+    examiner, server = map(int, engine.stdout.split())
+    wait_until(lambda: not is_alive(examiner) and not is_alive(server))

@@ -20,7 +20,7 @@ from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import SECTIONS
-from meds_openrlhf.rewards import gym_problem
+from meds_openrlhf.rewards import gym_label, gym_problem
 from meds_openrlhf.runtime.hub import loading
 from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
 
@@ -244,13 +244,13 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
         return
     if column is None:
         raise ConfigError("data.label_key", None, f"names no column, and meds.reward={reward} compares with labels.")
-    label = str(data[0][column])
+    labels = {f"row {row}": str(label) for row, label in enumerate(data[column], start=1)}
     if reward == "gym":
         try:
-            gym_problem.require_label(label)
+            gym_problem.require_made(labels)
         except ValueError as error:
             raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
-    elif gym_problem.is_label(label):
+    elif any(map(gym_label.is_label, labels.values())):
         raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
 
 

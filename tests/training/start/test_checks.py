@@ -11,6 +11,7 @@ from transformers import GPT2Config, LlamaConfig, Qwen2Config, T5Config
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.rewards.gym_label import GymLabel
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.prepare import plan_run, prepare
@@ -25,7 +26,7 @@ data.prompt_dataset: .
 rollout.n_samples_per_prompt: 4
 reward.remote_url: reward.py
 """
-GYM_LABEL = '{"reasoning_gym": "chain_sum", "settings": {}, "threshold": 1, "entry": {}}'
+GYM_LABEL = GymLabel(task="chain_sum", size=1, seed=0, index=0).as_text()
 CRITIC = "--algo.advantage.estimator=gae --critic.model_name_or_path=some/critic"
 PROMPTS, EXTRAS, WEIGHTS = "--meds.policy.minibatches=prompts", "--meds.penalty.extras", "--meds.penalty.form=weights"
 ONE = "--algo.advantage.estimator=flash_reinforce --rollout.n_samples_per_prompt=1"
@@ -176,20 +177,27 @@ def test_code_files_that_could_not_be_called(
 @pytest.mark.parametrize(
     ("reward", "label", "message"),
     [
-        ("gym", "42", r"meds.reward=gym: cannot read the labels in data.label_key: '42' "),
-        ("gym", '{"reasoning_gym": "chain_sun", "settings": {}}', "'chain_sun' not registered"),
+        ("gym", "42", r"meds.reward=gym: cannot read the labels in data.label_key: row 2: '42' "),
+        ("gym", '{"reasoning_gym": "chain_sum", "entry": {}}', "row 2: a label contains its problem, as those of earl"),
         ("math", GYM_LABEL, r"meds.reward=math: cannot read reasoning-gym.s labels in data.label_key. Set it"),
     ],
 )
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
     def ask(reward: str | None, label: str | int, column: str | None = "answer") -> None:
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), [{"answer": label}], column)
+        labels = [GYM_LABEL if reward == "gym" else "1", label]
+        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, column)
 
     with pytest.raises(ConfigError, match=message):
         ask(reward, label)
     with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
         ask("math", label, column=None)
     ask(None, label, column=None)
+    with pytest.raises(ConfigError, match=r"data.label_key: reasoning-gym refuses chain_sun .ValueError: Dataset"):
+        checks.require_labels(
+            RunConfig(MedsSettings(run_dir="x", reward="gym"), {}),
+            {"answer": [GYM_LABEL.replace("sum", "sun")]},
+            "answer",
+        )
     for fitting in (("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)):
         ask(*fitting)
 
