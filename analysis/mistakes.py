@@ -15,8 +15,8 @@ from meds_openrlhf.config.errors import ConfigError
 
 _EXPRESSION = re.compile(r"[\d(][\d+\-*()]*[\d)]")
 # A minus sign after an operator or at the start is a sign: `15--1` is 15 minus -1.
-_STEP = re.compile(r"((?:(?<![\d)])-)?\d+(?:[-+*]-?\d+)+)\s*(?:=|is)\s*(-?\d+)")
-_INTEGER = re.compile(r"-?\d+")
+_STEP = re.compile(r"((?:(?<![\d)])-)?\d+(?:[-+*]-?\d+)+)\s*(?:=|is)\s*(-?\d{1,40})(?!\d)")
+_INTEGER = re.compile(r"-?\d{1,40}")
 
 Steps = tuple[tuple[str, int], ...]
 

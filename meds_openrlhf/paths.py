@@ -28,9 +28,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-STEPS_NAME = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.arrow")
-ROLLOUTS_NAME = re.compile(r"\d{6,}\.arrow")
-SHARD_NAME = re.compile(r"shard-(\d{4,})")
+MOST_STEPS = 10**9  # which names of nine digits can tell apart
+STEPS_NAME = re.compile(r"(\d{6,9})(?:-(\d{6,9}))?\.arrow")
+ROLLOUTS_NAME = re.compile(r"\d{6,9}\.arrow")
+SHARD_NAME = re.compile(r"shard-(\d{4,9})")
 # The last file that OpenRLHF writes into a model's folder, after the weights.
 MODEL_WRITTEN = "tokenizer_config.json"
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")

@@ -66,8 +66,11 @@ address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{pr
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------
+# Whoever reaches Ray's ports has to know the job's token. All nodes read it from the run folder, also in containers.
+RAY_AUTH_TOKEN_PATH=$("${step[@]}" --nodelist="$head" python3 -m meds_openrlhf.runtime.ray_token "$@") || exit
+export RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE=token
 background=()
-trap 'kill "${background[@]}" 2>/dev/null || true' EXIT
+trap 'kill "${background[@]}" 2>/dev/null || true; rm -f "$RAY_AUTH_TOKEN_PATH"' EXIT
 
 # Without a port of that agent, the head ends if its own node, on a cold file system, takes over 30 s to come in.
 "${step[@]}" --nodelist="$head" ray start --head --block --port="$port" --node-ip-address="${address%:*}" \

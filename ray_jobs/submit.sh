@@ -37,6 +37,10 @@ done
 for word in "$@"; do
     [[ $word != *[[:space:]\"]* ]] || refuse "$word: Ray passes on no spaces or double quotes; set it in CONFIG"
 done
+# Names the first word that is a credential, and fails.
+credential_in() { printf '%s\0' "$@" | python3 -I "$(dirname "$0")/../meds_openrlhf/config/credentials.py"; }
+found=$(credential_in "$@") ||
+    refuse "$found is a key, which Ray would show to everyone; set it in the nodes' environment, e.g. as WANDB_API_KEY"
 words=("${@@Q}")  # for the shell on the head
 
 runtime_env=$(mktemp)  # readable by this user only
@@ -47,8 +51,8 @@ while IFS= read -r line || [[ -n $line ]]; do
     [[ -n $line && $line != \#* ]] || continue
     [[ $line =~ ^([A-Za-z_][A-Za-z_0-9]*)=(.*)$ ]] || refuse "--env-file=$variables: a line is not NAME=VALUE"
     name=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]}
-    [[ ! ${name^^} =~ (KEY|TOKEN|SECRET|PASSW(OR)?D|CREDENTIAL)S?(_|$) && $value != *://*@* ]] ||
-        refuse "--env-file=$variables: $name is a key, which Ray would show to everyone; set it in the nodes' environment"
+    found=$(credential_in "$line") ||
+        refuse "--env-file=$variables: $found is a key, which Ray would show to everyone; set it in the nodes' environment"
     printf "  %s: '%s'\n" "$name" "${value//$quote/$quote$quote}" >>"$runtime_env"
 done <"$variables"
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from tests.ports import free_ports
 
@@ -44,8 +44,9 @@ def running(command: list[str], log: Path, ready: Callable[[], bool], environmen
             process.wait(60)
 
 
-def answers(page: str) -> bool:
+def answers(page: str, token: str | None = None) -> bool:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        return urlopen(page, timeout=5).status == 200
+        return urlopen(Request(page, headers=headers), timeout=5).status == 200
     except OSError:
         return False

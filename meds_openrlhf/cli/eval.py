@@ -78,7 +78,7 @@ def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
         if not any(sampling.blocks for sampling in samplings):
             progress.say(f"all {sum(sampling.total for sampling in samplings)} samples are there already")
             return
-        connection = ray_connection(on_cpu=evaluation.request.on_cpu, verbose=verbose)
+        connection = ray_connection(on_cpu=evaluation.request.on_cpu, verbose=verbose, say=progress.say)
         with connection, interruptible(watchdog_minutes=None):
             draw_missing(evaluation, samplings, progress)
 

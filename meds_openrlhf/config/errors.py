@@ -5,16 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from meds_openrlhf.config.credentials import hidden
+
 
 class ConfigError(ValueError):
-    """The name that the user types, its value (None: without), and a hint: what is wrong, and what to do."""
+    """The name that the user types, its value (None: without), and a hint: what is wrong, and what to do.
+
+    As text, it is without what `hidden` recognizes as a credential.
+    """
 
     def __init__(self, field: str, value: object, hint: str) -> None:
         super().__init__(field, value, hint)  # the arguments from which pickle rebuilds it
         self.field, self.value, self.hint = field, value, hint
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.hint}" if self.value is None else f"{self.field}={self.value}: {self.hint}"
+        return hidden(f"{self.field}: {self.hint}" if self.value is None else f"{self.field}={self.value}: {self.hint}")
 
 
 def suggestion(name: str, known: Iterable[object]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from meds_openrlhf.config.credentials import HIDDEN, credentials_in
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.section import build
@@ -43,10 +44,11 @@ def load_config(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] =
             flat["meds.run_dir"] = f"{flat['meds.run_dir']}-{name}"
         flat.update(settings)
     flat.update(typed)
+    for name in credentials_in(flat):
+        hint = "credentials are read from the environment, because logs, reports and Ray's dashboard show settings. "
+        raise ConfigError(name, HIDDEN, f"{hint}Set WANDB_API_KEY or HF_TOKEN, or read it in a reward file of yours.")
     ours = {key: value for key, value in flat.items() if key.startswith("meds.")}
     theirs = {key: value for key, value in flat.items() if key not in ours}
-    if theirs.get("logger.wandb.key") is not None:
-        raise ConfigError("logger.wandb.key", "***", "API keys are read from the environment. Set WANDB_API_KEY.")
     return RunConfig(settings_of(ours), theirs, tuple(name for name, _ in variants))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.paths import MOST_STEPS
 
 Row = Mapping[str, Any]
 COLUMNS = ("prompt", "response", "reward", "truth", "step")  # their roles
@@ -76,7 +77,7 @@ class Format:
             response=_text(response, "assistant"),
             reward=_number(row, self.reward[0]),
             truth=None if truth is None else str(truth),
-            step=None if step is None else int(_number(row, self.step[0])),
+            step=None if step is None else _step(row, self.step[0]),
             messages=_messages(prompt) if _is_conversation(prompt) else (),
         )
 
@@ -228,6 +229,13 @@ def _number(row: Row, name: str) -> float:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise LeftOut(f"whose {name} is not a finite number")
     return float(value)
+
+
+def _step(row: Row, name: str) -> int:
+    step = int(_number(row, name))
+    if not 0 <= step < MOST_STEPS:
+        raise LeftOut(f"whose {name} is not a step from 0 to {MOST_STEPS - 1}")
+    return step
 
 
 def _text(value: Any, role: str | None = None) -> str:

@@ -21,7 +21,8 @@ from meds_openrlhf.json_text import parse_json
 SUFFIXES = (".jsonl", ".json", ".parquet", ".pt", ".eval")
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
 _MODEL = ("model", "model_name", "model_name_or_path")
-_STEP = re.compile(r"step[_-]?(\d+)$")
+_STEP = re.compile(r"step[_-]?([0-9]{1,9})$")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _BESIDE = re.compile(r"eval|results_.*\.json$")  # beside dumps: prime-rl's evaluations, lm-eval's results
 _INSPECT_SAMPLE = re.compile(r"samples/.*_epoch_\d+\.json")
 _ZSTD = 93  # in a zip
@@ -165,7 +166,7 @@ def _in_order(path: Path) -> tuple[int, list[Any]]:
 
 def _step_of(path: Path) -> int | None:
     """The step that the path names: ``12.jsonl``, ``train_data_step12.jsonl``, ``step_12/train_rollouts.jsonl``."""
-    if path.stem.isdigit():
+    if _NUMBER.fullmatch(path.stem):
         return int(path.stem)
     found = _STEP.search(path.stem) or _STEP.search(path.parent.name)
     return int(found[1]) if found else None

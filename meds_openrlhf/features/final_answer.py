@@ -14,7 +14,8 @@ VALUES = 2  # numbers in a row
 
 # Markup that affects the typesetting of an answer but not its meaning.
 _TYPESETTING = re.compile(r"\\left|\\right|\\displaystyle|\\[!,;: ]|\s|\$")
-_NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3})+)?(\.\d{1,40})?(?<=\d)")
+# At most 40 digits before and after the point: Python refuses to convert thousands, which a looping policy writes.
+_NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3}){1,13})?(\.\d{1,40})?(?<=\d)")
 
 
 def same_answer_form(answer: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def export_theme(atlases: Sequence[Atlas], themes: dict[str, Any] | None, theme:
     run's log has no right answers.
     """
     names = themes["names"] if themes else []
-    number = names.index(theme) if theme in names else int(theme) - 1 if theme.isdecimal() else -1
+    number = names.index(theme) if theme in names else int(theme) - 1 if re.fullmatch(r"[0-9]{1,9}", theme) else -1
     if themes is None or not 0 <= number < len(names):
         known = ", ".join(f"{place} ({name})" for place, name in enumerate(names, start=1))
         hint = f"Name one of: {known}." if names else "There are none: no log has a text of an error that recurs."

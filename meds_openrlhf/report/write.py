@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 from dataclasses import asdict
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
 from meds_openrlhf.report.themes import themes_of
-from meds_openrlhf.runs.metrics import history_of, read_lines, summary_of
+from meds_openrlhf.runs.metrics import duration_of, history_of, read_lines, summary_of
 from meds_openrlhf.runs.settings import (
     compare_settings,
     config_of,
@@ -94,7 +94,6 @@ def pack(content: Any) -> str:
 def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The page's data about a run, except its errors."""
     config, lines = config_of(paths), read_lines(paths.metrics)
-    seconds = [line["timing/step_total"] for line in lines if isinstance(line.get("timing/step_total"), (int, float))]
     return {
         "name": name,
         "folder": str(paths.root),
@@ -107,7 +106,7 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "started": _changed(paths.tracking) or _changed(paths.config),  # a resumed run writes its settings again
         "filtered": bool(config and config.openrlhf.get("algo.dynamic_filtering_enable")),
         "last": _changed(paths.metrics),
-        "time": str(timedelta(seconds=round(sum(seconds)))) if seconds else None,
+        "time": duration_of(lines),
         "summary": summary_of(lines),
         "history": history_of(lines, limits.steps),
         "evaluations": history_of(read_lines(paths.evaluations), limits.steps),

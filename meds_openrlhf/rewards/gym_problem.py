@@ -6,12 +6,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meds_openrlhf.rewards import gym_tasks
 from meds_openrlhf.rewards.gym_label import AGAIN, GymLabel, read_label
 from meds_openrlhf.rewards.verifier import AnswerVerifier
 
 MAKING_SECONDS = 60.0  # of CPU time; some problems take five
-_examiners = AnswerVerifier(remembered=2048, module=gym_tasks.__name__)
+_examiners = AnswerVerifier(remembered=2048, module="meds_openrlhf.rewards.gym_tasks")
 
 
 class TaskRefusedError(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.paths import MOST_STEPS, RunPaths
 from meds_openrlhf.runs.catalogue import SUMMARY
 from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.step_log import StepLog
 
 DIGITS = 6  # significant digits of a value
+LONGEST_SECONDS = 1e10  # of a run; a timedelta holds a thousand times as many
 WINDOW = 5  # number of first and of last steps that are averaged
 Line = dict[str, float]
 
@@ -29,7 +31,8 @@ def read_lines(path: Path) -> list[Line]:
         raise ConfigError("RUN", str(path), "is a folder, but must be a file. Move it away.") from error
     except ValueError as error:
         raise ConfigError("RUN", str(path), f"has a line that is not JSON ({error}). Remove that line.") from error
-    if not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in lines):
+    steps = [line.get("step") if isinstance(line, dict) else None for line in lines]
+    if not all(type(step) is int and 0 <= step < MOST_STEPS for step in steps):
         raise ConfigError("RUN", str(path), "has a line without a step. Remove that line.")
     return lines
 
@@ -57,6 +60,12 @@ def summary_of(lines: list[Line]) -> list[tuple[str, float | None, float | None,
         if title not in rows and any(_number(line, name) is not None for line in lines):
             rows[title] = title, _mean(lines[:WINDOW], name), _mean(lines[-WINDOW:], name), unit
     return list(rows.values())
+
+
+def duration_of(lines: list[Line]) -> str | None:
+    """The time that all steps took, as hours, minutes and seconds; None if no line says so."""
+    seconds = [value for line in lines if (value := _number(line, "timing/step_total")) is not None]
+    return str(timedelta(seconds=round(min(math.fsum(seconds), LONGEST_SECONDS)))) if seconds else None
 
 
 def _mean(lines: list[Line], name: str) -> float | None:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from meds_openrlhf.config.credentials import redacted
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.redaction import redacted
 
 # Always shown. Other settings are shown if runs differ in them, or on request.
 KEY_SETTINGS = (

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import ray
 from ray._private import services
+from ray._raylet import (  # type: ignore[attr-defined]
+    AuthenticationMode,
+    AuthenticationTokenLoader,
+    Config,
+    get_authentication_mode,
+)
+from ray.exceptions import AuthenticationError
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, MADE_UP_CPUS, MADE_UP_GPUS
+from meds_openrlhf.runtime.ray_token import MODE, TOKEN, TOKEN_PATH, write_token
 
 ANSWER_SECONDS = 10.0
 # Options of actors that get no tensors: otherwise Ray imports torch into their processes, 200 MB each.
@@ -24,8 +34,11 @@ CPU_SETUP = "meds_openrlhf.training.host.cpu.install"  # Ray imports it by name 
 
 
 @contextmanager
-def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
-    """Connect to the cluster of RAY_ADDRESS or a local `ray start`; otherwise start one on this machine."""
+def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = print) -> Iterator[None]:
+    """Connect to the cluster of RAY_ADDRESS or a local `ray start`; otherwise start one on this machine.
+
+    A cluster that starts here asks for a token. If another does not, ``say`` gets a line.
+    """
     starts_ray = not os.environ.get("RAY_ADDRESS")
     runtime_env: dict[str, Any] = {"env_vars": worker_environment(CPU_ENVIRONMENT if on_cpu else _defaults())}
     if on_cpu:
@@ -34,7 +47,13 @@ def ray_connection(*, on_cpu: bool, verbose: bool) -> Iterator[None]:
     if on_cpu and starts_ray:
         options.update(address="local", num_gpus=MADE_UP_GPUS, num_cpus=MADE_UP_CPUS, include_dashboard=False)
     hint = "Run `ray stop` to forget a cluster that is gone." if starts_ray else "Unset it to start a cluster here."
-    with _sessions_of_their_own(), joined(hint, runtime_env=runtime_env, **options):
+    with ExitStack() as stack:
+        stack.enter_context(_sessions_of_their_own())
+        if services.canonicalize_bootstrap_address(options.get("address")) is None:  # so that Ray starts a cluster
+            stack.enter_context(_token_of_its_own())
+        stack.enter_context(joined(hint, runtime_env=runtime_env, **options))
+        if get_authentication_mode() == AuthenticationMode.DISABLED:
+            say("warning: this Ray cluster asks for no token, so whoever reaches its ports can run code in it")
         yield
 
 
@@ -52,7 +71,11 @@ def joined(hint: str, **options: Any) -> Iterator[None]:
         ray.init(**{**quiet, **options})
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
-        raise ConfigError("RAY_ADDRESS", address, f"no Ray cluster answers ({reason}). {hint}") from error
+        token = f"If it asks for a token, set {MODE}=token and {TOKEN_PATH}. "
+        raise ConfigError("RAY_ADDRESS", address, f"no Ray cluster answers ({reason}). {token}{hint}") from error
+    except AuthenticationError as error:
+        hint = f"Set {TOKEN_PATH} to the file with that of the cluster."
+        raise ConfigError(TOKEN_PATH, os.environ.get(TOKEN_PATH), f"there is no token. {hint}") from error
     except (RuntimeError, ValueError) as error:
         if address is None:
             raise
@@ -72,6 +95,40 @@ def _require_answer(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
     except OSError as error:
         raise ConnectionError(str(error)) from error
+
+
+@contextmanager
+def _token_of_its_own() -> Iterator[None]:
+    """Have a cluster that starts in this block ask for a token, and remove it afterwards; one that is set is kept."""
+    variables = {} if os.environ.get(MODE) else {MODE: "token"}
+    path = Path(gettempdir(), f"meds-ray-token-{os.getpid()}-{secrets.token_hex(8)}")
+    try:
+        if not (os.environ.get(TOKEN) or os.environ.get(TOKEN_PATH)):
+            variables[TOKEN_PATH] = str(write_token(path))
+        with authentication(variables):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def authentication(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of Ray's authentication for the block; Ray itself reads them only when it is imported."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        os.environ.update(variables)
+        _read_authentication()
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
+        _read_authentication()
+
+
+def _read_authentication() -> None:
+    AuthenticationTokenLoader.instance().reset_cache()
+    Config.initialize("")
 
 
 @contextmanager

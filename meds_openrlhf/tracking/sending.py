@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from meds_openrlhf.config.credentials import without_keys
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.redaction import without_keys
 from meds_openrlhf.tracking.step_log import whole_lines
 from meds_openrlhf.tracking.trackers import STREAMS, TRACKERS, RunLine, TrackedRun, Tracker, abandon
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from meds_openrlhf.files import append_whole, cut_torn_line, write_atomically
+from meds_openrlhf.json_text import parse_json
 
 
 class StepLog:
@@ -44,5 +45,5 @@ class StepLog:
 def whole_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Read the complete lines from the file's position on; a line that is still being written is left there."""
     while (line := file.readline()).endswith(b"\n"):
-        yield json.loads(line)
+        yield parse_json(line)
     file.seek(-len(line), os.SEEK_CUR)

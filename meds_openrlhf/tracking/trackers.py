@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from meds_openrlhf.config.credentials import redacted
 from meds_openrlhf.config.loader import flatten, read_mapping
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.processes import MARK, end_family
-from meds_openrlhf.tracking.redaction import redacted
 
 STREAMS = ("metrics", "evaluations", "clusters")  # the logs that are sent
 PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
@@ -104,7 +105,7 @@ class TrackedRun:
 def _stored_id(paths: RunPaths) -> str:
     """The run's id at all trackers; a new run gets the environment's or a random one."""
     with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
-        return str(json.loads(paths.tracking.read_text(encoding="utf-8"))["id"])
+        return str(parse_json(paths.tracking.read_text(encoding="utf-8"))["id"])
     run_id = os.environ.get("WANDB_RUN_ID") or uuid.uuid4().hex[:12]
     write_atomically(paths.tracking, json.dumps({"id": run_id}) + "\n")
     return run_id

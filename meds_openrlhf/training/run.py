@@ -44,7 +44,7 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, cons
         cpu.install()
     with sole_driver_of(paths, resume, config.meds.lock_seconds):
         job = prepare(config, paths, resume, on_cpu)
-        connection = ray_connection(on_cpu=on_cpu, verbose=verbose)
+        connection = ray_connection(on_cpu=on_cpu, verbose=verbose, say=console.say)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
             began = time.monotonic()
             placement = place_when_free(job.request, resume, inventory)

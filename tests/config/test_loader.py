@@ -120,7 +120,7 @@ BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
         (BONUS, 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
         (f"{BONUS} {ANSWERS}", 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
         (f"{BOTH} --meds.penalty.scope=batch", 'scope=batch: must be "history" for meds.exploration.answer_bonus.'),
-        ("--logger.wandb.key=secret", "logger.wandb.key=***: API keys are read from the environment. Set WANDB_AP"),
+        ("--logger.wandb.key=secret", "logger.wandb.key=***: credentials are read from the environment, because"),
         ("stray --a 1", "argument=stray: is not an override. Write --section.key VALUE."),
     ],
 )

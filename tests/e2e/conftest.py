@@ -24,6 +24,9 @@ REPOSITORY = Path(__file__).parents[2]
 # As long as Weights & Biases wants it, and such that no log holds it by chance.
 NODE_KEY = f"{'keyofthenodes':x<40}"
 
+# The shared cluster's; whoever has no token is let into nothing.
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "e2e" * 20}
+
 # A job's working folder may bring a script, which then stands in for the training: manners need no model.
 STAND_IN = f"""#!/bin/sh
 if [ -f script.sh ]; then exec sh ./script.sh "$@"; fi
@@ -49,8 +52,9 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(cluster: str | None = None, **variables: str) -> dict[str, str]:
     """This process's, with the Ray cluster of RAY_ADDRESS or, as on a machine for one job alone, without any."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_ADDRESS", "RAY_API_"))}
-    return {**inherited, **({} if cluster is None else {"RAY_ADDRESS": cluster}), **variables}
+    ours = ("RAY_ADDRESS", "RAY_API_", "RAY_AUTH_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**inherited, **({} if cluster is None else {"RAY_ADDRESS": cluster, **TOKEN}), **variables}
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayHead]:
     # The dashboard takes a job and the node's agent starts it: a job that comes before both is refused.
     pages = [f"{address}/api/jobs/", f"http://127.0.0.1:{agent}/api/local_raylet_healthz"]
     variables = {"PATH": f"{commands}:{BIN}:{os.environ['PATH']}", "WANDB_API_KEY": NODE_KEY, "WANDB_MODE": "offline"}
-    with running(start, folder / "head.log", lambda: all(map(answers, pages)), environment(**variables)):
+
+    def ready() -> bool:
+        return all(answers(page, TOKEN["RAY_AUTH_TOKEN"]) for page in pages)
+
+    with running(start, folder / "head.log", ready, environment(**variables, **TOKEN)):
         yield RayHead(address, f"127.0.0.1:{port}", folder)
     shutil.rmtree(folder, ignore_errors=True)
 

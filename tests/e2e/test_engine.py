@@ -8,6 +8,7 @@ import pytest
 
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.training.host import cpu
+from tests.e2e.conftest import TOKEN
 from tests.waiting import wait_until
 
 SEQUENCES, TOKENS, SAMPLES = 24, 512, 8
@@ -24,7 +25,7 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
     from ray.util.placement_group import placement_group
     from vllm import SamplingParams
 
-    from meds_openrlhf.runtime.ray_connection import ray_connection
+    from meds_openrlhf.runtime.ray_connection import authentication, ray_connection
     from meds_openrlhf.training.step.engine import restartable_engines
     from meds_openrlhf.training.step.engine_fleet import EngineFleet
 
@@ -39,7 +40,7 @@ def test_an_engine_has_its_limits_and_aborts_prompts(
         assert responses is not None
         return responses[0]["observation_tokens"].tolist()
 
-    with ray_connection(on_cpu=True, verbose=False):
+    with authentication(TOKEN), ray_connection(on_cpu=True, verbose=False):
         group = placement_group([{"GPU": 1, "CPU": 1}])
         with restartable_engines({}, max_num_seqs=SEQUENCES, max_num_batched_tokens=TOKENS):
             (engine,) = create_vllm_engines(

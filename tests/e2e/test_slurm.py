@@ -31,6 +31,7 @@ def save(*_):
     sys.exit(138)
 
 signal.signal(signal.SIGUSR1, save)  # the signal comes as soon as the next line is read
+print(os.environ["RAY_AUTH_MODE"], os.path.basename(os.environ["RAY_AUTH_TOKEN_PATH"]))
 print("nodes", len(set(ray.get([node.remote() for _ in range(3)]))), sys.argv[1:], flush=True)
 while "--end" not in sys.argv:
     time.sleep(0.1)
@@ -40,6 +41,7 @@ while "--end" not in sys.argv:
 @pytest.mark.slow
 def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     write_command(tmp_path, "meds", DRIVER)
+    (tmp_path / "c.yaml").write_text("meds: {run_dir: run}\n")
     scratch = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray keeps sockets below it
     environment = {
         "RAY_START_ARGS": "--num-cpus=4 --num-gpus=2 --dashboard-agent-listen-port=0",
@@ -57,7 +59,8 @@ def test_a_cluster_is_made_used_and_queued_again(tmp_path: Path) -> None:
     output += job.communicate(timeout=60)[0]
     assert job.returncode == 0
     assert "all 3 nodes are in\n" in output
-    assert "nodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\nsaved\nmeds train: exit code 138\n" in output
+    assert "token .ray-token-77\nnodes 3 ['train', 'c.yaml']\nstopping: the time limit is near\n" in output
+    assert "saved\nmeds train: exit code 138\n" in output
     assert notes(tmp_path, "scontrol") == ["requeue 77"]
     wait_until(lambda: processes_of(scratch) == [])
     shutil.rmtree(scratch, ignore_errors=True)

@@ -12,7 +12,7 @@ import requests
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import BIN, NODE_KEY, REPOSITORY, RayHead, command, environment, finish, start
+from tests.e2e.conftest import BIN, NODE_KEY, REPOSITORY, TOKEN, RayHead, command, environment, finish, start
 from tests.e2e.runs import (
     STEPS,
     Run,
@@ -41,7 +41,8 @@ def folder(tmp_path: Path) -> Path:
 
 def at_home(head: RayHead, **variables: str) -> dict[str, str]:
     """Where the user types, beside a cluster."""
-    return environment(PATH=f"{BIN}:{os.environ['PATH']}", RAY_API_SERVER_ADDRESS=head.address, **variables)
+    variables = {"PATH": f"{BIN}:{os.environ['PATH']}", "RAY_API_SERVER_ADDRESS": head.address, **TOKEN, **variables}
+    return environment(**variables)
 
 
 def submit(head: RayHead, folder: Path, *words: str, **variables: str) -> subprocess.Popen:
@@ -71,7 +72,9 @@ def job_that_started(process: subprocess.Popen) -> str:
 
 
 def jobs(head: RayHead) -> dict[str, dict]:
-    found = requests.get(f"{head.address}/api/jobs/", timeout=30).json()
+    page = f"{head.address}/api/jobs/"
+    assert requests.get(page, timeout=30).status_code == 401  # without the token
+    found = requests.get(page, timeout=30, headers={"Authorization": f"Bearer {TOKEN['RAY_AUTH_TOKEN']}"}).json()
     return {job["submission_id"]: job for job in found if job["submission_id"]}
 
 

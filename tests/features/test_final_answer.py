@@ -23,6 +23,22 @@ def test_spellings_of_one_answer_and_different_answers(one: str, other: str) -> 
         assert not np.array_equal(answer_row(one), answer_row(other))
 
 
+@pytest.mark.parametrize("length", [40, 4_300, 5_700, 16_384])
+def test_numbers_of_any_length_are_answers(length: int) -> None:
+    """Python converts no number of more than 4,300 digits, and a policy that loops writes longer ones."""
+    zeros = length * "0"
+    numbers = [f"1{zeros}", f"1{',000' * (length // 4)}", f"-1.{zeros}", f"0.{zeros}1", f".{zeros}"]
+    numbers += [f"1{{,}}{zeros[:3]}" + "{,}000" * (length // 6), f"{zeros},{zeros}"]
+    assert len({same_answer_form(number) for number in numbers}) == len(numbers)
+    assert same_answer_form("1" + 13 * ",000") == "1" + 39 * "0"
+    assert all(np.isfinite(answer_row(number)).all() for number in numbers)
+
+
+@given(st.text("0123456789,.+-e{} ", max_size=200), st.integers(1, 60))
+def test_no_text_of_digits_is_an_error(text: str, times: int) -> None:
+    assert answer_row(text * times).shape == (VALUES,)
+
+
 @given(st.text())
 def test_any_text_has_a_row_of_whole_numbers_that_float32_holds_exactly(text: str) -> None:
     row = answer_row(text)

@@ -55,7 +55,9 @@ def start_job(folder: Path, *arguments: str, restarts: int = 0, path: str = "", 
     path = f"{folder}:{path}{os.environ['PATH']}"
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     environment = {**os.environ, **slurm, "PATH": path, **environment}
-    return subprocess.Popen(["bash", str(SCRIPT), *arguments], env=environment, start_new_session=True, **streams)
+    return subprocess.Popen(
+        ["bash", str(SCRIPT), *arguments], env=environment, cwd=folder, start_new_session=True, **streams
+    )
 
 
 def notes(folder: Path, command: str) -> list[str]:

@@ -21,6 +21,7 @@ RAY_JOBS = REPOSITORY / "ray_jobs"
 MANIFEST = yaml.safe_load((RAY_JOBS / "kuberay/rayjob.yaml").read_text())
 CLUSTER = MANIFEST["spec"]["rayClusterSpec"]
 CONTAINERFILE = (RAY_JOBS / "Containerfile").read_text()
+MODEL = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt")
 HOME = "/opt/meds-openrlhf"  # of this package in the image
 
 
@@ -31,7 +32,13 @@ def pods() -> list[dict[str, Any]]:
 
 def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
     kept = {".gitignore", "run.yaml", "code/a.py", "code/runs/kept.txt", "data/small.jsonl", "big/.rayignore"}
+    kept |= {f"policy/{name}" for name in MODEL} | {"code/tokens.py", "code/secret_santa.py", "code/api_key.py"}
     left_out = """
+        prod.env .envrc _netrc credentials.json .git-credentials .pypirc .npmrc .aws/credentials .aws/config
+        .ssh/id_rsa .ssh/config id_dsa id_ecdsa server.pem x.p12 x.pfx x.jks secrets.yaml secrets.toml
+        .streamlit/secrets.toml token .huggingface/token .cache/huggingface/token .config/wandb/settings kubeconfig
+        .kube/config .docker/config.json service-account.json client_secret.json keys.txt api_key wandb_key .openai
+        judge-cache/ab/cd.json code/hf_token.txt my-api-key.txt code/.hidden.py passwords.csv
         runs/old/config.yaml .venv/lib/x.py .git/config code/__pycache__/a.pyc wandb/z big/x.bin code/note.tmp
         model/global_step50/weights.pt .env keys.env code/.env.local tls/head.pem tls/head.key id_rsa
         ssh/id_ed25519.pub .netrc credentials code/credentials.json

@@ -1,5 +1,6 @@
 """What ray_jobs/slurm.sh makes of the end of a run: done, given up, or queued again."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ exec sleep 60
 """
 # Counts the nodes that came in; here, none is counted before all were asked to.
 NODES = """#!/bin/sh
+if [ "$1" = -m ]; then touch token; [ "$3" = wrong.yaml ] && exit 2; echo $PWD/token; exit; fi
 until [ "$(grep -c ' ray start ' "$SLURM_NOTES/srun.txt")" -ge 3 ]; do sleep 0.05; done
 echo ${NODES_IN:-3}
 """
@@ -29,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     """Commands that stand in for Ray and the driver."""
     write_command(tmp_path, "ray", RAY.format(python=sys.executable))
     write_command(tmp_path, "python3", NODES)
-    write_command(tmp_path, "meds", '#!/bin/sh\necho "meds $*"\nexit $END\n')
+    write_command(tmp_path, "meds", '#!/bin/sh\necho "meds $*"\necho $RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH\nexit $END\n')
     return tmp_path
 
 
@@ -43,7 +45,12 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     code, output = finish(start_job(folder, "c.yaml", "--a.b=it's", END="0", RAY_START_ARGS="--x --y"))
     assert code == 0
     asked = notes(folder, "srun")
-    assert asked[0] == "node-0 hostname -I"
+    assert asked[:2] == [
+        "node-0 hostname -I",
+        "node-0 python3 -m meds_openrlhf.runtime.ray_token c.yaml --a.b=it's",
+    ]
+    assert re.search(r"^token \S+/token$", output, re.MULTILINE)
+    assert not (folder / "token").exists()
     starts = [line for line in asked if " ray start " in line]
     assert sorted(line.split()[0] for line in starts) == ["node-0", "node-1", "node-2"]
     assert sum("--head" in line for line in starts) == 1
@@ -53,6 +60,8 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     assert asked[-1] == "node-0 meds train c.yaml --a.b=it's"
     assert "meds train c.yaml --a.b=it's\n" in output
     assert notes(folder, "scontrol") == []
+    assert finish(start_job(folder, "wrong.yaml"))[0] == 2
+    assert len(notes(folder, "srun")) == len(asked) + 2  # no head
     code, output = finish(start_job(folder))  # without a configuration
     assert (code, output.split()[:2]) == (2, ["usage:", "sbatch"])
 

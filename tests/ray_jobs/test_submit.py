@@ -30,6 +30,19 @@ SUCCEEDED, STOPPED, RUNNING = "Job 'JOB' succeeded", "Job 'JOB' was stopped", "S
 
 
 USAGE = ("", "--tries", "--help")  # without a configuration
+TOKEN = "s3cret" * 6
+ENVIRONMENTS = {
+    **{name: f"{name}={TOKEN}" for name in ("DB_PASS", "MYSQL_PWD", "WANDB_KEY2", "SLACK_WEBHOOK", "MY_APIKEY")},
+    **{"hub": f"SETTING=hf_{TOKEN}", "query": f"URL=http://host/?token={TOKEN}", "header": f"H=Bearer {TOKEN}"},
+}
+WORDS = {
+    f"--logger.wandb.key={TOKEN}": "logger.wandb.key",
+    f"--logger.wandb.key {TOKEN}": "logger.wandb.key",
+    f"--reward.remote_url=http://me:{TOKEN}@host": "reward.remote_url",
+    f"--x http://host/?access_token={TOKEN}": "x",
+    f"--x=hf_{TOKEN}": "x",
+    f"--a.password={TOKEN}": "a.password",
+}
 
 
 def failed(code: int) -> str:
@@ -57,6 +70,8 @@ def submit(folder: Path, *words: str, ends: tuple[str, ...] = (SUCCEEDED,)) -> s
         ("other.yaml", "CONFIG=other.yaml: not a file in the working folder ., of which the job gets a copy"),
         ("run.yaml '--x=a b'", "--x=a b: Ray passes on no spaces or double quotes; set it in CONFIG"),
         ("--env-file key run.yaml", "--env-file=key: AWS_ACCESS_KEY_ID is a key, which Ray would show to"),
+        *[(f"--env-file {name} run.yaml", f"--env-file={name}: ") for name in ENVIRONMENTS],
+        *[(f"run.yaml {words}", f"{name} is a key, which Ray would show to everyone") for words, name in WORDS.items()],
         ("--env-file token run.yaml", "--env-file=token: HF_TOKEN is a key, which Ray would show to everyone"),
         ("--env-file user run.yaml", "--env-file=user: URL is a key, which Ray would show to everyone; set it"),
         ("--env-file word run.yaml", "--env-file=word: a line is not NAME=VALUE"),
@@ -64,7 +79,7 @@ def submit(folder: Path, *words: str, ends: tuple[str, ...] = (SUCCEEDED,)) -> s
 )
 def test_mistakes_take_one_line_and_submit_nothing(tmp_path: Path, words: str, line: str) -> None:
     texts = {"key": "A=1\nAWS_ACCESS_KEY_ID=s3cret", "token": "HF_TOKEN=s3cret\n", "word": "s3cret\n"}
-    for name, text in {**texts, "user": "URL=https://me:s3cret@host\n"}.items():
+    for name, text in {**texts, **ENVIRONMENTS, "user": "URL=https://me:s3cret@host\n"}.items():
         (tmp_path / name).write_text(text)
     finished = submit(tmp_path, *shlex.split(words))
     assert finished.returncode == 2

@@ -23,8 +23,8 @@ T = TypeVar("T")
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 HUB_NAME = re.compile(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?")
 _LABELLED = re.compile(r"([^/=]+)=(.+)")
-_AT_STEP = re.compile(r"(.+)@(\d+)")
-_HF_OF_A_STEP = re.compile(r"global_step(\d+)_hf")
+_AT_STEP = re.compile(r"(.+)@(\d{1,9})")
+_HF_OF_A_STEP = re.compile(r"global_step(\d{1,9})_hf")
 _EDGE_BYTES = 1 << 20
 
 
