@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command, pairs_of
+from meds_openrlhf.cli.parsers import add_command, add_trust, pairs_of
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
 from meds_openrlhf.text_table import aligned, counted
@@ -42,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
     add("--right-from", type=float, default=0.5, metavar="X", help=right_from)
     batch_tokens = "maximum tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=int, default=16_384, metavar="N", help=batch_tokens)
+    add_trust(parser)
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
@@ -102,7 +103,7 @@ def _fingerprints(arguments: argparse.Namespace, meds: MedsSettings) -> Any:
         return None
     from meds_openrlhf.dumps.fingerprints import Fingerprints
 
-    return Fingerprints(arguments.model, meds.features, arguments.batch_tokens)
+    return Fingerprints(arguments.model, meds.features, arguments.batch_tokens, arguments.trust_remote_code)
 
 
 def _summary(dump: Dump, filled: Filled, right_from: float) -> str:

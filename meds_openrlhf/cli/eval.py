@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command
+from meds_openrlhf.cli.parsers import add_command, add_trust
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.evaluation.settings import MAX_TOKENS, Request
 
@@ -47,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
     add("--tensor-parallel", metavar="N", type=int, default=1, help=f"GPUs per engine {default}")
     add("--wait", dest="wait_seconds", metavar="SECONDS", type=float, default=600, help=f"wait for free GPUs {default}")
     add("--allow-cpu", action="store_true", help="run on the CPU if this machine has no GPU")
+    add_trust(parser)
     add("--verbose", action="store_true", help="print the output of every Ray worker")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
+from meds_openrlhf.config.errors import how_to_install
+
 # The extra that each command needs; the other commands need only the base installation.
 EXTRAS = {
     **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
@@ -27,7 +29,4 @@ def missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
     if command not in EXTRAS or package in ("", "meds_openrlhf"):
         return None
     extra = package if package in TRACKERS else EXTRAS[command]
-    how = f"pip install 'meds-openrlhf[{extra}]'"
-    if extra == "gpu":  # flash-attn needs torch to be there before it
-        how = "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"
-    return f"{command} needs {package}, which is not installed; {how}"
+    return f"{command} needs {package}, which is not installed; {how_to_install(extra)}"

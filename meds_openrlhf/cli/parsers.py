@@ -20,6 +20,11 @@ def add_command(
     return parser
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the option without which a model with code of its own is refused."""
+    parser.add_argument("--trust-remote-code", action="store_true", help="let models run Python code of their own")
+
+
 def pairs_of(flag: str, words: Sequence[str] | None, form: str) -> dict[str, str]:
     """The pairs that were given with ``flag``, of a ``form`` such as KEY=VALUE. Raises ConfigError for other words."""
     pairs: dict[str, str] = {}

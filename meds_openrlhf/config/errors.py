@@ -26,3 +26,10 @@ def suggestion(name: str, known: Iterable[object]) -> str:
     """Say which of the ``known`` names may be meant by ``name``, or what they are."""
     close = difflib.get_close_matches(name, names := [*map(str, known)], n=1)
     return f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(names)}."
+
+
+def how_to_install(extra: str) -> str:
+    """How to install what an extra needs. The project's name on the package index is not this project's."""
+    # flash-attn needs torch to be there before it.
+    how = "`make setup-gpu`, or without a GPU `make setup`" if extra == "gpu" else f"`pip install '.[{extra}]'`"
+    return f"in a clone of the project: {how}"

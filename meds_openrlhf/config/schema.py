@@ -189,6 +189,8 @@ class MedsSettings(Section, name="meds"):
     """Whether to remember and penalize rollouts; false: plain OpenRLHF."""
     allow_cpu: bool = False
     """Train without a GPU, on the CPU builds of the same libraries; for the demo, tests and tiny models."""
+    trust_remote_code: bool = False
+    """Whether models may run Python code of their own; without it, a model that has some is refused."""
     lock_seconds: NotNegative | None = 180.0
     """Seconds that a resumed run waits for the lock of a lost node; set it above the file server's lease time. null: no
     locks, for file systems without them; then nothing prevents two runs in one folder."""

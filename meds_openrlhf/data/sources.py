@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.errors import ConfigError, how_to_install
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
 from meds_openrlhf.json_text import parse_json
@@ -158,7 +158,7 @@ def _hub_records(source: Source) -> Iterator[Record]:
         import datasets
         import huggingface_hub
     except ModuleNotFoundError as error:
-        raise source.error(f"needs the package {error.name}. Install meds-openrlhf[gpu]. {hint}") from error
+        raise source.error(f"needs the package {error.name}; {how_to_install('gpu')}. {hint}") from error
     huggingface_hub.logging.set_verbosity_error()  # it would print a warning for every retry
     datasets.disable_progress_bars()
     if not source.path and not hub_answers():  # the client would retry for half a minute before it reads its cache

@@ -25,16 +25,17 @@ CHECKED = 64  # texts in which chat markers are looked for
 class Fingerprints:
     """Layer logits by the model in the folder or on the hub ``name``; on the GPU, if there is one, in bfloat16.
 
-    ``batch_tokens``: tokens in a forward pass, with padding. Raises ConfigError if the model cannot be loaded.
+    ``batch_tokens``: tokens in a forward pass, with padding. Raises ConfigError if the model cannot be loaded,
+    or has code of its own and is not ``trusted``.
     """
 
-    def __init__(self, name: str, features: FeatureSettings, batch_tokens: int) -> None:
+    def __init__(self, name: str, features: FeatureSettings, batch_tokens: int, trusted: bool = False) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
 
         device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         disable_progress_bar()  # of loading
-        with loading(name, "--model") as options:
+        with loading(name, "--model", trusted) as options:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, **options)
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
         self.config = model.config

@@ -77,7 +77,9 @@ class Evaluation:
                 unused = "which is not used: responses are single turns without tools"
                 say(f"{run} was trained with the agent {agent}, {unused}")
         say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
-        self.subjects = [self._subject(know(model, request.tensor_parallel)) for model in models]
+        self.subjects = [
+            self._subject(know(model, request.tensor_parallel, request.trust_remote_code)) for model in models
+        ]
 
     def _subject(self, known: KnownModel) -> Subject:
         request = self.request

@@ -47,6 +47,7 @@ class Request:
     wait_seconds: float
     on_cpu: bool
     answer_pattern: str | None = None
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         counts = {"--n": self.n, "--max-tokens": self.max_tokens, "--engines": self.engines}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, overload
 import openai
 from tqdm import tqdm
 
+from meds_openrlhf.config.credentials import hidden
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.json_text import parse_json
@@ -124,6 +124,8 @@ class JudgeClient:
             api_key=self._key or "none",  # a server that needs no key ignores it
             timeout=self.settings.timeout,
             max_retries=self.settings.tries - 1,
+            # To another address than the user named, texts of the run must not go.
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         )
         async with server:
             with tqdm(total=len(questions), desc="judge", disable=None) as progress:
@@ -216,10 +218,10 @@ class JudgeClient:
 
     def _readable(self, words: str) -> str:
         """A server's message on one line, shortened, with words that contain the key or a part of it replaced."""
-        if self._key:
-            parts = {re.escape(part) for part in (self._key, self._key[:8], self._key[-6:]) if len(part) > 3}
-            words = re.sub(rf"\S*(?:{'|'.join(sorted(parts))})\S*", "[key]", words) if parts else words
-        words = " ".join(words.split())
+        key = self._key or ""
+        parts = [key[start : start + 6] for start in range(len(key) - 5)] or [key]
+        shown = ["[key]" if key and any(part in word for part in parts) else word for word in words.split()]
+        words = hidden(" ".join(shown))
         return words if len(words) <= _LONGEST_MESSAGE else f"{words[:_LONGEST_MESSAGE]}..."
 
 

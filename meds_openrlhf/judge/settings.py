@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from meds_openrlhf.config.credentials import credentials_in
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.options import add_options, option, positive
@@ -66,6 +67,9 @@ class JudgeSettings:
         for name in self.request:
             if name in _OURS:
                 raise ConfigError("--judge-request", name, "is part of the question and cannot be replaced.")
+        for name in credentials_in(self.request):
+            hint = "is a credential, which the cache of replies would hold. The key is read from --judge-key-variable."
+            raise ConfigError("--judge-request", name, hint)
 
     @property
     def base_url(self) -> str:

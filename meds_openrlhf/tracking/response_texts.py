@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.features.answer import AnswerOpenings, answer_start, without_ending
+from meds_openrlhf.runtime.hub import CHECKED
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
@@ -83,7 +84,7 @@ class ResponseReader:
 def _load(model: str) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+    return AutoTokenizer.from_pretrained(model, **CHECKED)
 
 
 def _turns(generated: NDArray[np.bool_], start: int, end: int) -> list[tuple[int, int]]:

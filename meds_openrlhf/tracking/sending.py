@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from meds_openrlhf.config.credentials import without_keys
+from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import whole_lines
@@ -151,7 +152,7 @@ def _described(error: Exception) -> str:
     """An error in one short line without secrets, which names the extra of a missing package."""
     if isinstance(error, ModuleNotFoundError):
         extra = error.name if error.name in ("swanlab", "mlflow") else "track"
-        return f"{error.name} is not installed; pip install 'meds-openrlhf[{extra}]'"
+        return f"{error.name} is not installed; {how_to_install(extra)}"
     return textwrap.shorten(without_keys(f"{type(error).__name__}: {error}"), 200)
 
 

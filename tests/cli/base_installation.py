@@ -1,4 +1,4 @@
-"""The commands as `pip install meds-openrlhf` leaves them, without any extra."""
+"""The commands as `pip install .` leaves them, without any extra."""
 
 import os
 import re

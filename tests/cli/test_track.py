@@ -35,7 +35,7 @@ def test_a_trackers_missing_package_and_a_folder_without_a_run_are_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    how = f"pip install 'meds-openrlhf[{package}]'"
+    how = f"in a clone of the project: `pip install '.[{package}]'`"
     assert meds.refusal("track", run.paths.root) == f"track needs {package}, which is not installed; {how}"
     run.paths.config.unlink()
     no_run = f"RUN={run.paths.root}: contains no run, since it has no config.yaml."

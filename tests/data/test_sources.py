@@ -104,7 +104,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
             list(read_rows(Source(CATALOG["aime24"])))
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(
-        ConfigError, match=r"^aime24=HuggingFaceH4/aime_2024: needs the package datasets\. Install meds-"
+        ConfigError, match=r"^aime24=HuggingFaceH4/aime_2024: needs the package datasets; in a clone of the proj"
     ):
         list(read_rows(Source(CATALOG["aime24"])))
 

@@ -98,7 +98,7 @@ class OwnForCausalLM(Qwen2ForCausalLM):
 """
 
 
-def test_a_model_with_code_of_its_own_is_read_as_in_training(model: Path, tmp_path: Path) -> None:
+def test_a_trusted_model_with_code_of_its_own_is_read_as_in_training(model: Path, tmp_path: Path) -> None:
     for file in model.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "own_code.py").write_text(OWN_CODE)
@@ -106,8 +106,8 @@ def test_a_model_with_code_of_its_own_is_read_as_in_training(model: Path, tmp_pa
     names = {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnForCausalLM"}
     config |= {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": names}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    _, as_own, _ = Fingerprints(str(tmp_path), FeatureSettings(), 64).of(rollouts(TEXTS[0]))
+    _, as_own, _ = Fingerprints(str(tmp_path), FeatureSettings(), 64, trusted=True).of(rollouts(TEXTS[0]))
     _, as_qwen, _ = Fingerprints(str(model), FeatureSettings(), 64).of(rollouts(TEXTS[0]))
     assert as_own.shape == (1, LAYERS)
     np.testing.assert_array_equal(as_own, as_qwen)
-    assert know(Model("own", folder=tmp_path), tensor_parallel=1).context == 64
+    assert know(Model("own", folder=tmp_path), tensor_parallel=1, trusted=True).context == 64

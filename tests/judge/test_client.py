@@ -138,7 +138,8 @@ def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("status", "quoted"), [(400, KEY), (403, f"'{KEY}'"), (404, f"{KEY[:10]}****"), (500, f"****{KEY[-6:]}")]
+    ("status", "quoted"),
+    [(400, KEY), (403, f"'{KEY}'"), (404, f"{KEY[:10]}****"), (418, KEY[8:18]), (500, f"****{KEY[-6:]}")],
 )
 def test_the_key_is_in_no_error_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, quoted: str
@@ -155,6 +156,18 @@ def test_the_key_is_in_no_error_and_no_file(
     for text in (str(refused.value), repr(client), files[0].read_text()):
         assert "sesame" not in text
         assert KEY[-6:] not in text
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    """The texts of a run go to the server that the user names, and to no other."""
+    with judge_server(_scores) as other:
+        away = Response(status=307, headers={"Location": f"{other.url}/chat/completions"}, raw=b"over there")
+        with (
+            judge_server(lambda *_: away) as judge,
+            pytest.raises(ConfigError, match=r"has no /chat/completions for the model 'm' \(307\): over there"),
+        ):
+            _client(judge, tmp_path).ask_all(_questions(1))
+        assert other.requests == []
 
 
 def test_a_malformed_reply_is_asked_for_again_with_a_reminder(tmp_path: Path) -> None:

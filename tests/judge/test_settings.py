@@ -32,6 +32,14 @@ def test_the_question_cannot_be_replaced() -> None:
         _settings(request={"messages": []})
 
 
+def test_credentials_are_not_fields_of_the_request() -> None:
+    for request in ({"user_token": "x"}, {"extra": {"auth": "Bearer sesame"}}, {"user": f"sk-{'sesame' * 4}"}):
+        with pytest.raises(ConfigError, match="is a credential, which the cache of replies would hold") as refused:
+            _settings(request=request)
+        assert "sesame" not in str(refused.value)
+    _settings(request={"max_tokens": 5, "reasoning_effort": "low"})
+
+
 def test_a_local_server_needs_no_key_and_a_provider_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _settings(url=f"{LOCAL}/").base_url == LOCAL
     assert _settings(url=LOCAL).read_key() is None

@@ -205,7 +205,7 @@ def test_a_missing_package_is_one_line_that_names_its_extra(run: WrittenRun, mon
     trackers = Trackers(run.paths, ["tensorboard", "wandb", "swanlab"])
     said = follow_until(trackers, lambda said: len(said) == 2 and run.on_the_board() == [1])
     assert sorted(said) == [
-        f"SwanLab: swanlab is not installed; pip install 'meds-openrlhf[swanlab]'. {way_on(run)}",
-        f"W&B: wandb is not installed; pip install 'meds-openrlhf[track]'. {way_on(run)}",
+        f"SwanLab: swanlab is not installed; in a clone of the project: `pip install '.[swanlab]'`. {way_on(run)}",
+        f"W&B: wandb is not installed; in a clone of the project: `pip install '.[track]'`. {way_on(run)}",
     ]
     assert trackers.finish(DEADLINE) == [run.rest_of("W&B, SwanLab")]

@@ -19,7 +19,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.placement.model_shape import shape_of
-from meds_openrlhf.runtime.hub import loading
+from meds_openrlhf.runtime.hub import CHECKED, loading
 
 # The weights of ZeRO-1 and 2; under ZeRO-3 each rank has a file of another name.
 _WHOLE_STATES = "mp_rank_00_model_states.pt"
@@ -55,15 +55,16 @@ class KnownModel:
         return wanted if self.context is None else min(wanted, self.context)
 
 
-def know(model: Model, tensor_parallel: int) -> KnownModel:
+def know(model: Model, tensor_parallel: int, trusted: bool) -> KnownModel:
     """Read a model's configuration and tokenizer, from a folder or the hub, but not its weights.
 
-    Raises ConfigError if they cannot be read, or if the model cannot be split evenly over ``tensor_parallel`` GPUs.
+    Raises ConfigError if they cannot be read, if the model has code of its own and is not ``trusted``, or if it cannot
+    be split evenly over ``tensor_parallel`` GPUs.
     """
     from transformers import AutoConfig, AutoTokenizer
 
     name = str(model.folder or model.base or model.hub)
-    with loading(name, "MODEL") as options:
+    with loading(name, "MODEL", trusted) as options:
         config = AutoConfig.from_pretrained(name, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
     shape = shape_of(config)
@@ -119,8 +120,8 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
 
     base = str(source.base)
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(base, trust_remote_code=True)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=True)
+        config = AutoConfig.from_pretrained(base, **CHECKED)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **CHECKED)
     wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
     names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
     missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
@@ -132,7 +133,7 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
     model.tie_weights()
     with _silence():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(base, trust_remote_code=True).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base, **CHECKED).save_pretrained(folder)
 
 
 def _weight(source: Model, weights: dict[str, Any], name: str) -> Any:

@@ -21,7 +21,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_label, gym_problem
-from meds_openrlhf.runtime.hub import loading
+from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
 from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
 
 # Settings that may name local files, and the suffixes of those with data.
@@ -257,11 +257,18 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
 # ── the policy ──
 
 
-def model_config(name: str) -> Any:
+def require_trusted_models(config: RunConfig, args: SimpleNamespace) -> None:
+    """Require models without code of their own, unless the user trusts them."""
+    for section in ("actor", "critic", "reward"):
+        for name in filter(None, (getattr(args, section).model_name_or_path or "").split(",")):
+            require_trusted(name, f"{section}.model_name_or_path", config.meds.trust_remote_code)
+
+
+def model_config(name: str, trusted: bool) -> Any:
     """Load the configuration of the policy."""
     from transformers import AutoConfig  # late: it takes seconds
 
-    with loading(name, "actor.model_name_or_path") as options:
+    with loading(name, "actor.model_name_or_path", trusted) as options:
         return AutoConfig.from_pretrained(name, **options)
 
 
@@ -311,7 +318,7 @@ def _without_weights(policy: Any) -> Any:
 
     auto = AutoModelForImageTextToText if hasattr(policy, "vision_config") else AutoModelForCausalLM
     with torch.device("meta"):
-        return auto.from_config(policy, trust_remote_code=True)
+        return auto.from_config(policy, **CHECKED)
 
 
 # ── an existing run ──

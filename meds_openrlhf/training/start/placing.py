@@ -63,6 +63,7 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     args = parse_openrlhf_arguments({**flags, **added})
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
+    checks.require_trusted_models(config, args)
     return Request(config, flags, args, models_of(args), saved_ranks or {})
 
 

@@ -20,6 +20,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.runtime import devices
+from meds_openrlhf.runtime.hub import CHECKED
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
 from meds_openrlhf.training.start import checks
@@ -72,12 +73,12 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
         checks.require_same_parts(config, paths)
     data = load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
-    policy = checks.model_config(args.actor.model_name_or_path)
+    policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
     memory, records_layers = _memory_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
 
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, **CHECKED)
     too_long = count_too_long(data, args, tokenizer)
     return Job(
         config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,
