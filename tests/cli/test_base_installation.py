@@ -19,8 +19,8 @@ MISSING = {
     f"demo --config {CONFIG}": f"demo needs transformers, which is not installed; {GPU}",
     "data arithmetic": f"data needs transformers, which is not installed; {GPU}",
     "data prepare aime24": "aime24=HuggingFaceH4/aime_2024: ",
-    "atlas dump.jsonl --model m": "atlas needs torch, which is not installed; in a clone of the project: `pip install '.[",
-    "track run": "track needs tensorboard, which is not installed; in a clone of the project: `pip install '.[track",
+    "atlas dump.jsonl --model m": "atlas needs torch, which is not installed; in a clone of the project: `",
+    "track run": "track needs tensorboard, which is not installed; in a clone of the project: `pip install '.[",
 }
 WORKING = {
     "--help": "usage: meds",

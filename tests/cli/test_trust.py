@@ -60,7 +60,11 @@ def test_a_model_with_code_of_its_own_is_refused_alike(meds: Meds, tmp_path: Pat
         assert trouble.splitlines()[-1] == (
             f"meds: actor.model_name_or_path{setting}set meds.trust_remote_code to true."
         )
-    of_critic = ["--critic.model_name_or_path", model, "--algo.advantage.estimator", "gae"]
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "config.json").write_text(json.dumps({"model_type": "qwen2", **SIZES}))
+    of_critic = ["--actor.model_name_or_path", plain, "--critic.model_name_or_path", model]
+    of_critic += ["--algo.advantage.estimator", "gae", "--meds.policy.minibatches", "responses"]
     assert meds.refusal("plan", CONFIG, "--cluster", "1x3", *of_critic).startswith(f"critic.model_name_or_path={model}")
     benchmark = ["--benchmarks", tmp_path / "data.jsonl", "--allow-cpu"]
     assert meds.refusal("eval", model, *benchmark) == f"MODEL{setting}add --trust-remote-code."
