@@ -79,6 +79,8 @@ def test_all_pods_run_our_image_with_the_pinned_ray_and_see_the_same() -> None:
         assert container["envFrom"] == [{"secretRef": {"name": "meds-keys", "optional": True}}]
     assert f"-t meds-openrlhf:{__version__} ." in CONTAINERFILE
     assert CLUSTER["rayVersion"] == version("ray")
+    assert CLUSTER["authOptions"] == {"mode": "token"}  # since KubeRay 1.5.1
+    assert "KubeRay 1.5.1 or later" in (REPOSITORY / "docs/cluster.md").read_text()
     head, workers = (pod["containers"][0]["resources"]["limits"] for pod in pods())
     assert "nvidia.com/gpu" in workers.keys() - head  # GPUs are on the workers alone
     claim = yaml.safe_load((RAY_JOBS / "kuberay/storage.yaml").read_text())
