@@ -1,5 +1,8 @@
 """What looks like a key, a token or a password: it is refused in settings, and hidden in messages, logs and reports.
 
+A setting is refused by its name (`_is_named`) or by its value's form (`_has_form`). Also hidden are the values of
+environment variables with a secret's name (`is_secret_variable`), and random letters under a doubtful name.
+
 Needs only the standard library: ray_jobs/submit.sh runs this file, `python3 -I credentials.py`, on machines without
 this package.
 """
@@ -13,29 +16,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 HIDDEN = "***"
-# Tokens by the prefixes of those who issue them. W&B's older keys are 40 hexadecimal digits, as the commits in every
-# path of the hub's cache are: these are found by their name or by the environment's value alone.
+# Tokens by the prefixes of those who issue them, with a tail that is no word. W&B's older keys are 40 hexadecimal
+# digits, as the commits in every path of the hub's cache are: these are found by their name or by the environment's
+# value alone.
 _TOKEN = re.compile(
-    r"\b(?:hf|gh[opsur]|github_pat|npm|r8|gsk|wandb_v\d|dop_v1|glsa|lsv2_(?:pt|sk)|tskey|(?:sk|rk|pk)_live)_[\w-]{16,}"
-    r"|\b(?:sk|glpat|nvapi|pypi|xai|pplx|fw|csk)-[\w-]{16,}|\bxox[a-z]-[\w-]{8,}|\bxapp-[\w-]{8,}"
+    r"\b(?:hf|gh[opsur]|npm|r8|gsk|fw|api_org|dckr_pat|dop_v1|glsa|tgp_v1|lsv2_(?:pt|sk)|(?:sk|rk|pk)_(?:live|test))"
+    r"_[A-Za-z0-9]{16,}|\b(?:github_pat|wandb_v\d)_\w{16,}"
+    r"|\b(?:sk|xai|pplx|csk|fw|tskey)-(?:[a-z0-9]{2,12}-){0,3}(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])\w{16,}"
+    r"|\b(?:glpat|gldt|nvapi|pypi|GOCSPX)-[\w-]{16,}|\bxox[a-z]-[\w-]{8,}|\bxapp-[\w-]{8,}"
     r"|\bAIza[\w-]{20,}|\bya29\.[\w-]{16,}|\bdapi[0-9a-f]{16,}|\bA(?:KI|SI)A[A-Z0-9]{12,}|\bhv[sb]\.[\w-]{16,}"
     r"|\bSG\.[\w-]{16,}\.[\w-]{16,}|\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
-    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{0,10000}(?:-----END [A-Z ]{0,30}PRIVATE KEY-----)?"
-    r"|\b(?:Bearer|Basic) +[\w.~+/=-]{3,}"
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY(?: BLOCK)?-----[^-]{0,10000}(?:-----END [A-Z ]{0,40}-----)?"
+    r"|\b(?i:bearer) +(?=[\w~+/-]{0,99}[\d.=])[\w.~+/=-]{3,}|\bBasic +(?=[A-Za-z+/]{0,99}[\d=])[\w+/=]{12,}"
     r"|\bhooks\.slack\.com/[\w/-]+|\bdiscord(?:app)?\.com/api/webhooks/[\w/-]+"
 )
 # User name and password in an address, also if the password contains a slash: the text before it is no valid port then.
 # Lengths are bounded, so that no text takes time that grows with its square.
 _USER_IN_ADDRESS = re.compile(
-    r"://([^/?#\s]{0,200}|[^/?#\s@]{0,200}:(?!\d{0,9}([/?#\s]|$))\S{0,200})@",
+    r"(?<!ssh)://([^/?#\s]{0,200}|[^/?#\s@]{0,200}:(?!\d{0,9}([/?#\s]|$))\S{0,200})@",
 )
 _SECRET_IN_QUERY = re.compile(
-    r"([?&;#](?:code|[^=?&;#\s]{0,80}?(?:key|token|secret|sig|signature|passw(?:or)?d|pass|pwd|credentials?|auth))=)"
-    r"[^&;#\s]+",
+    r"([?&;#](?:code=(?=[^&;#\s]{8})|[^=?&;#\s]{0,80}?"
+    r"(?:key|token|secret|sig|signature|passw(?:or)?d|pass|pwd|credentials?|auth)=))[^&;#\s]+",
     re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
-    r"api_?key|(access|private|secret)_?key|secret|passw|credential|(^|_)(token|pwd|pass)$|^key$|cookie|webhook",
+    r"api[-_]?key|^authorization$|(access|private|secret)_?key|secret|passw|credential|(^|_)(token|pwd|pass)$|^key$|cookie|webhook",
     re.IGNORECASE,
 )
 # Names such as data.input_key or eval.max_tokens are harmless, so their values must also look like secrets:
@@ -45,7 +51,9 @@ _LOOKS_RANDOM = re.compile(r"(?!([A-Za-z]+|\d+)(-([A-Za-z]+|\d+))*$)(?=.*\d)(?=.
 _SECRET_VARIABLE = re.compile(
     r"(^|_)(API)?(KEY|TOKEN|SECRET|PASS(WD|WORD|PHRASE)?|PWD|CREDENTIAL|COOKIE|WEBHOOK|AUTH)S?\d*(_|$)", re.IGNORECASE
 )
-_NO_SECRETS = ("PWD", "OLDPWD")  # folders
+_NO_SECRETS = re.compile(
+    r"(OLD)?PWD|.*MAX_TOKENS|.*_(MODE|SOCK|PATH|FILE|DIR)", re.IGNORECASE
+)  # folders, and where a key is
 _SHORTEST = 8  # characters; shorter values may occur in any text by chance
 
 
@@ -90,7 +98,7 @@ def secrets_of(environment: Mapping[str, str]) -> list[str]:
 
 def is_secret_variable(name: str) -> bool:
     """Whether an environment variable of this name has a secret."""
-    return name not in _NO_SECRETS and _SECRET_VARIABLE.search(name) is not None
+    return _SECRET_VARIABLE.search(name) is not None and not _NO_SECRETS.fullmatch(name)
 
 
 def without_keys(text: str) -> str:
@@ -126,20 +134,27 @@ def _shown(text: Any, secrets: list[str]) -> Any:
     return HIDDEN if is_secret else text
 
 
-def _settings_of(words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Name and value of each word: ``NAME=VALUE``, ``--name=value``, or a value after ``--name``."""
+def _assignments(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
+    """Name, value, and whether the name is known to be a credential's: of ``--name value``, or of ``NAME=VALUE``."""
     name = ""
     for word in words:
-        named = re.match(r"(?:--)?([\w.]+)(=|$)", word) if word.startswith("--") else re.match(r"(\w+)(=)", word)
-        name = named[1] if named else name
-        yield name, word[named.end() :] if named else word
+        if word.startswith("--"):
+            name, _, value = word.removeprefix("--").partition("=")
+            yield name, value, _is_named(name)
+        elif name:
+            yield name, word, _is_named(name)
+        else:
+            variable, equals, value = word.partition("=")
+            yield variable, value, bool(equals) and (_is_named(variable) or is_secret_variable(variable))
 
 
 def main() -> int:
-    """Name the first of the words of the standard input, each ended by NUL, that is a credential; exit code 1."""
+    """Name the first of the words of the standard input, each ended by NUL, that is a credential; exit code 1.
+
+    The words are those of a command line, or one line of a file of environment variables.
+    """
     words = sys.stdin.buffer.read().decode("utf-8", "replace").split("\0")[:-1]
-    for (name, value), word in zip(_settings_of(words), words):
-        named = _is_named(name) or (not word.startswith("-") and is_secret_variable(name))
+    for (name, value, named), word in zip(_assignments(words), words):
         if _has_form(word) or (value and named):
             print(hidden(name) or "a word")
             return 1

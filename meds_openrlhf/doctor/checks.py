@@ -22,7 +22,6 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.placement.model_shape import find_shape
 from meds_openrlhf.placement.ray_cluster import accelerators, named_nodes
 from meds_openrlhf.runtime.devices import old_driver
-from meds_openrlhf.runtime.hub import require_trusted
 from meds_openrlhf.tracking.trackers import is_offline, wanted_trackers
 
 NODE_SECONDS, WANDB_SECONDS = 180.0, 10.0
@@ -121,8 +120,7 @@ def room_for_checkpoints(folder: Path, config: RunConfig) -> Finding:
     """Compare the free disk of ``folder`` with the checkpoints of a run and its trained model."""
     flags = config.openrlhf
     name = str(flags.get("actor.model_name_or_path"))
-    require_trusted(name, "actor.model_name_or_path", config.meds.trust_remote_code)
-    shape = find_shape(name).shape
+    shape = find_shape(name, config.meds.trust_remote_code).shape
     if shape is None:
         return Finding("cluster", "disk", f"{name}: the size of this model, and so of its checkpoints, is unknown")
     kept = int(flags.get("ckpt.max_num") or 3) + bool(flags.get("eval.dataset"))  # of which the best is kept, too

@@ -8,7 +8,7 @@ The names are those of the trainers' sources: verl's ``rollout_data_dir``, TRL's
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -226,7 +226,7 @@ def _required(row: Row, name: str) -> Any:
 
 def _number(row: Row, name: str) -> float:
     value = _required(row, name)
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise LeftOut(f"whose {name} is not a finite number")
     return float(value)
 

@@ -122,11 +122,16 @@ class Evaluation:
         """What engines load, and how they sample; a checkpoint is converted, unless that is done, if it ``draws``."""
         model = subject.known.model
         convert = draws and model.shards is not None
-        folder = converted(model, subject.known.fingerprint, subject.folder) if convert else model.folder
+        folder = (
+            converted(model, subject.known.fingerprint, subject.folder, subject.known.trusted)
+            if convert
+            else model.folder
+        )
         prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]
         return EngineSettings(
             model=str(folder or model.hub),
             revision=subject.known.revision,
+            trust_remote_code=subject.known.trusted,
             tensor_parallel=self.request.tensor_parallel,
             max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
             on_cpu=self.request.on_cpu,

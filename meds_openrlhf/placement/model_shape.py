@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.runtime.hub import CHECKED, hub_answers
+from meds_openrlhf.runtime.hub import hub_answers
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -55,20 +55,20 @@ class FoundShape:
     unknown: str = ""
 
 
-def find_shape(name: str) -> FoundShape:
-    """Find the shape of the model ``name`` in its folder, in the hub's cache, or on the hub, once it is trusted."""
+def find_shape(name: str, trusted: bool = False) -> FoundShape:
+    """Find the shape of the model ``name`` in its folder, the hub's cache or the hub; its code runs if ``trusted``."""
     from transformers import AutoConfig  # late: it takes seconds
 
     try:
         try:
-            config = AutoConfig.from_pretrained(name, local_files_only=True, **CHECKED)
+            config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=trusted)
         except (OSError, ValueError):
             if Path(name).exists():
                 raise
             if not hub_answers():
                 hint = f"not in the hub's cache, and the hub does not answer. Try `hf download {name} config.json`"
                 raise OSError(hint) from None
-            config = AutoConfig.from_pretrained(name, **CHECKED)
+            config = AutoConfig.from_pretrained(name, trust_remote_code=trusted)
     except (OSError, ValueError) as error:
         return FoundShape(name, None, f"configuration not readable: {str(error).strip().splitlines()[0]}")
     shape = shape_of(config)

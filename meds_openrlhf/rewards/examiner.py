@@ -12,8 +12,10 @@ import os
 import resource
 import signal
 import socket
+import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 # Wall-clock limit as a multiple of the CPU time limit, in case a busy machine gives a process hardly any CPU time.
@@ -29,7 +31,9 @@ def serve(control: int, module: str, memory: int) -> None:
     judge = importlib.import_module(module)
     judge.warm_up()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # examiners that have ended leave no zombies
-    with socket.socket(fileno=control) as parent:
+    # An empty folder: a task of reasoning-gym runs programs of its own, which open files by relative names.
+    with TemporaryDirectory(prefix="meds-examiner-") as folder, socket.socket(fileno=control) as parent:
+        os.chdir(folder)
         while True:
             _, descriptors, _, _ = socket.recv_fds(parent, 1, 1)
             if not descriptors:
@@ -38,6 +42,8 @@ def serve(control: int, module: str, memory: int) -> None:
                 try:
                     parent.close()
                     _examine(Connection(descriptors[0]), judge, memory)
+                except Exception:
+                    traceback.print_exc()
                 finally:
                     os._exit(0)
             os.close(descriptors[0])
@@ -46,7 +52,8 @@ def serve(control: int, module: str, memory: int) -> None:
 def _examine(connection: Connection, judge: Any, memory: int) -> None:
     """Answer questions until the connection closes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + memory
+    limit, most = pages * resource.getpagesize() + memory, resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     connection.send_bytes(str(os.getpid()).encode())
     while True:

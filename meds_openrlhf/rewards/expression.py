@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Collection
 
-_CHARACTERS = re.compile(r"[\w+\-*/%.,() \t]*", re.ASCII)  # no comment, line or string, about which parsers disagree
+_CHARACTERS = re.compile(r"[\w+\-*/%.,() \t\n]*", re.ASCII)  # no comment or string, about which parsers disagree
 _FUNCTIONS = frozenset(
     ("sqrt", "exp", "log", "ln", "abs", "Abs", "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan")
 )

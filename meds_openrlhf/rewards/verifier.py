@@ -63,7 +63,7 @@ class AnswerVerifier:
             reply = self._asked(seconds or self._seconds, function, *arguments)
         try:
             return reply.result()
-        except RuntimeError:
+        except Exception:
             self._asked.cache_clear()  # it may start the next time
             raise
 
@@ -111,7 +111,7 @@ class _Server:
     def _start(self) -> None:
         self._control, theirs = socket.socketpair()
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}\n"
+            f"import sys; sys.path[:] = {[os.path.abspath(path) for path in sys.path]!r}\n"
             "from meds_openrlhf.rewards.examiner import serve\n"
             f"serve({theirs.fileno()}, *{self._arguments!r})"
         )

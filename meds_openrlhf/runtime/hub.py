@@ -1,11 +1,12 @@
 """Models in folders and on the Hugging Face hub, also where the hub cannot be reached, and those with their own code.
 
 A model can bring Python that would run as the user. It runs where the user says so, and nowhere else: whatever loads a
-model calls `require_trusted` first, and gives `CHECKED` to what loads it.
+model calls `require_trusted` first.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -15,47 +16,79 @@ from typing import Any
 from urllib.parse import urlparse
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.json_text import parse_json
 
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
 
 
-# Without an option, transformers would ask on stdin; a model without code of its own is loaded alike with it.
+# For what loads models of a training, as OpenRLHF does, once `require_trusted` has let them pass.
 CHECKED = {"trust_remote_code": True}
-# The files of a model that may name a Python file of its own, under ``auto_map``.
-_NAMING_CODE = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json")
+_LONGEST_CHAIN = 4  # of adapters, each of which names its base
 
 
-def require_trusted(name: str, field: str, trusted: bool) -> None:
+def require_trusted(name: str, field: str, trusted: bool, must_find: bool = False) -> None:
     """Raise ConfigError about ``field`` if the model ``name`` has code of its own and is not ``trusted``.
 
-    A model that cannot be found passes, because it cannot be loaded either.
+    A model that is nowhere passes, unless it ``must_find`` one.
     """
-    files = () if trusted else _NAMING_CODE
-    for file in files:
-        path = Path(name, file) if Path(name).exists() else _path_on_hub(name, file)
-        if path is not None and path.is_file() and _names_code(path):
-            setting = "set meds.trust_remote_code to true" if "." in field else "add --trust-remote-code"
-            hint = f"has Python code of its own ({file}), which would run as you. If you trust it, {setting}."
+    for _ in range(0 if trusted else _LONGEST_CHAIN):
+        folder = _files_of(name)
+        if folder is None and must_find:
+            hint = "is neither a folder nor in the hub's cache, and cannot be read from the hub."
             raise ConfigError(field, name, hint)
+        for path in (*sorted(folder.glob("*.json")), folder / "custom_generate" / "generate.py") if folder else ():
+            if path.is_file() and (path.suffix == ".py" or _names_code(path)):
+                setting = "set meds.trust_remote_code to true" if "." in field else "add --trust-remote-code"
+                hint = f"has Python code of its own ({path.name}), which would run as you. If you trust it, {setting}."
+                raise ConfigError(field, name, hint)
+        base = _base_of(folder / "adapter_config.json") if folder else None
+        if base in (None, name):
+            return
+        name = base
+    if not trusted:
+        raise ConfigError(field, name, "is named by too long a chain of adapters.")
 
 
-def _path_on_hub(name: str, file: str) -> Path | None:
-    from huggingface_hub import hf_hub_download
+def _files_of(name: str) -> Path | None:
+    """The folder with the model's files, without weights; None if it is nowhere."""
+    if Path(name).exists():
+        return Path(name)
+    from huggingface_hub import snapshot_download
 
+    patterns = ["*.json", "custom_generate/*.py"]
     try:
-        return Path(hf_hub_download(name, file, local_files_only=not hub_answers()))
-    except (OSError, ValueError):  # there is no such model or file, or no hub
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not hub_answers()))
+    except (OSError, ValueError):  # there is no such model, or no hub
         return None
 
 
 def _names_code(path: Path) -> bool:
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # which nothing can load
+    """Whether a JSON file names a Python file, under ``auto_map`` at any depth."""
+    content = path.read_bytes()
+    if b"auto_map" not in content and b"\\u" not in content:
         return False
-    return isinstance(content, dict) and bool(content.get("auto_map"))
+    try:
+        named = _values_of("auto_map", json.loads(content))
+        return any(isinstance(value, (dict, list, str)) and value for value in named)
+    except (ValueError, RecursionError):
+        return b"auto_map" in content
+
+
+def _values_of(key: str, content: Any) -> Iterator[Any]:
+    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    if isinstance(content, dict) and key in content:
+        yield content[key]
+    for value in inner:
+        yield from _values_of(key, value)
+
+
+def _base_of(path: Path) -> str | None:
+    """The model that an adapter's configuration names."""
+    try:
+        name = json.loads(path.read_bytes()).get("base_model_name_or_path")
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return None
+    return name if isinstance(name, str) and name else None
 
 
 @contextmanager
@@ -67,7 +100,7 @@ def loading(name: str, field: str, trusted: bool) -> Iterator[dict[str, Any]]:
     require_trusted(name, field, trusted)
     only_here = not Path(name).exists() and not hub_answers()  # the hub's client would retry for half a minute
     try:
-        yield {"local_files_only": only_here, **CHECKED}
+        yield {"local_files_only": only_here, "trust_remote_code": trusted}
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(field, name, f"cannot be loaded ({reason}). Name another model, or its folder.") from error

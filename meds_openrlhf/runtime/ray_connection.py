@@ -39,7 +39,7 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
 
     A cluster that starts here asks for a token. If another does not, ``say`` gets a line.
     """
-    starts_ray = not os.environ.get("RAY_ADDRESS")
+    starts_ray = os.environ.get("RAY_ADDRESS", "") in ("", "local")
     runtime_env: dict[str, Any] = {"env_vars": worker_environment(CPU_ENVIRONMENT if on_cpu else _defaults())}
     if on_cpu:
         runtime_env["worker_process_setup_hook"] = CPU_SETUP
@@ -49,7 +49,7 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
     hint = "Run `ray stop` to forget a cluster that is gone." if starts_ray else "Unset it to start a cluster here."
     with ExitStack() as stack:
         stack.enter_context(_sessions_of_their_own())
-        if services.canonicalize_bootstrap_address(options.get("address")) is None:  # so that Ray starts a cluster
+        if starts_ray and services.canonicalize_bootstrap_address(options.get("address")) is None:  # no `ray start`
             stack.enter_context(_token_of_its_own())
         stack.enter_context(joined(hint, runtime_env=runtime_env, **options))
         if get_authentication_mode() == AuthenticationMode.DISABLED:

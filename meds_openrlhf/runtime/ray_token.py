@@ -29,7 +29,10 @@ def write_token(path: Path) -> Path:
 def main(words: Sequence[str]) -> int:
     """Make the token of a Slurm job and print its path; exit code 2 if the configuration is wrong."""
     try:
-        config, *overrides = words
+        at = next((at for at, word in enumerate(words) if not word.startswith("--")), None)  # behind --resume, say
+        if at is None:
+            raise ConfigError("CONFIG", None, "must be given.")
+        config, overrides = words[at], [*words[:at], *words[at + 1 :]]
         folder = Path(load_config(config, overrides).meds.run_dir).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         print(write_token(folder / f".ray-token-{os.environ['SLURM_JOB_ID']}"))

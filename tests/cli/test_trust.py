@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.runtime.hub import require_trusted
 from tests.cli.conftest import Meds
 
 pytestmark = pytest.mark.needs("transformers")
@@ -46,7 +48,9 @@ def no_question(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_question")
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "preprocessor_config.json"])
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer_config.json", "preprocessor_config.json", "video_preprocessor_config.json"]
+)
 def test_a_model_with_code_of_its_own_is_refused_alike(meds: Meds, tmp_path: Path, file: str) -> None:
     mark = tmp_path / "mark"
     model = make_model(tmp_path / "model", mark, file)
@@ -79,3 +83,40 @@ def test_it_runs_if_the_user_trusts_it(meds: Meds, tmp_path: Path) -> None:
     model = make_model(tmp_path / "model", mark)
     meds("plan", CONFIG, "--cluster", "1x2", "--actor.model_name_or_path", model, "--meds.trust_remote_code", "true")
     assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", '{"text_config": {"auto_map": {"AutoConfig": "own.OwnConfig"}}}'),
+        ("config.json", '{"\\u0061uto_map": {"AutoConfig": "own.OwnConfig"}}'),
+        ("config.json", '{"auto_map": {"AutoConfig": "own.OwnConfig"}, "n": ' + "9" * 400 + "}"),
+        ("config.json", '{"auto_map": {'),
+        ("custom_generate/generate.py", "def generate(*_, **__): ..."),
+        ("adapter_config.json", '{"base_model_name_or_path": "other"}'),
+    ],
+)
+def test_code_is_found_wherever_a_model_may_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_model(Path("other"), tmp_path / "mark")
+    for name, text in {"config.json": json.dumps({"model_type": "qwen2", **SIZES}), file: content}.items():
+        (tmp_path / "model" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "model" / name).write_text(text)
+    with pytest.raises(ConfigError, match="has Python code of its own"):
+        require_trusted("model", "MODEL", trusted=False)
+    require_trusted("model", "MODEL", trusted=True)
+
+
+def test_what_has_no_code_passes_and_what_is_nowhere_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    tokens = {"model": {"vocab": {"auto_map": 7, "\u0101": 8}}}
+    for name, content in {"config.json": {"auto_map": {}}, "tokenizer.json": tokens}.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "."}))
+    require_trusted(".", "MODEL", trusted=False, must_find=True)
+    require_trusted("some/model", "MODEL", trusted=False)
+    with pytest.raises(ConfigError, match="MODEL=some/model: is neither a folder nor in the hub's cache"):
+        require_trusted("some/model", "MODEL", trusted=False, must_find=True)

@@ -6,22 +6,47 @@ import pytest
 import yaml
 
 from meds_openrlhf.config import ConfigError, load_config
-from meds_openrlhf.config.credentials import credentials_in, hidden, redacted, without_keys
+from meds_openrlhf.config.credentials import credentials_in, hidden, is_secret_variable, redacted, without_keys
 
 LETTERS = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"
-PREFIXES = ("hf_", "ghp_", "gho_", "github_pat_", "npm_", "r8_", "gsk_", "wandb_v1_", "sk_live_", "sk-", "sk-proj-")
+PREFIXES = (
+    "fw_",
+    "dckr_pat_",
+    "sk_test_",
+    "bearer ",
+    "GOCSPX-",
+    "sk-ant-api03-",
+    "hf_",
+    "ghp_",
+    "gho_",
+    "github_pat_",
+    "npm_",
+    "r8_",
+    "gsk_",
+    "wandb_v1_",
+    "sk_live_",
+    "sk-",
+    "sk-proj-",
+)
 FORMS = [
     *[f"{prefix}{LETTERS}" for prefix in (*PREFIXES, "glpat-", "nvapi-", "pypi-", "xoxb-", "xapp-1-", "AIza", "ya29.")],
     *(f"dapi{'0123456789abcdef' * 2}", "AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE", f"hvs.{LETTERS}", "Bearer a.b"),
     *(f"eyJ{LETTERS}.{LETTERS}.{LETTERS}", f"SG.{LETTERS}.{LETTERS}", f"Bearer {LETTERS}"),
     f"-----BEGIN RSA PRIVATE KEY-----\n{LETTERS}\n-----END RSA PRIVATE KEY-----",
     *("https://hooks.slack.com/services/T0/B0/x1", "https://discord.com/api/webhooks/1/x1"),
-    *("http://me:hunter2@host/x", "s3://id:sec/ret@bucket/runs", "https://token@host", "http://host/?code=hunter2"),
+    *(
+        "http://me:hunter2@host/x",
+        "s3://id:sec/ret@bucket/runs",
+        "https://token@host",
+        "http://host/?code=hunter2hunter2",
+    ),
     *("http://host/score?a=1&token=hunter2", "http://host#access_token=hunter2", "http://host?X-Amz-Signature=hunter2"),
 ]
 HARMLESS = [
     *("http://judge:8000/score?design=7&max_tokens=5&key=", "http://judge:80/a@b", "Qwen/Qwen2.5-Math-7B", "x@y"),
     *("mask-based-training-of-language-models", "the bearer of news", "?key", "hf_home", "a basic test", "sk-learn"),
+    *("Use only Basic arithmetic. {}", "/data/sk-instruct-math-2024/train.jsonl", "/ckpt/hf_qwen2_5_math_7b_step_1000"),
+    *("/runs/gsk_ablation_layer14_seed7", "git+ssh://git@github.com/a/b", "http://host/get_reward?code=python"),
     *("eyJ", "/cache/a_key", f"/cache/models--Qwen--Qwen3-1.7B/snapshots/{'0123456789abcdef' * 2}01234567"),
 ]
 GROWING = ("?key", "://a", "://a:", "hf_", "eyJ.", "-----BEGIN PRIVATE KEY", "Bearer ", "&a=1", "sk-")
@@ -98,10 +123,28 @@ def test_a_credential_is_known_by_its_form_wherever_it_stands(form: str, tmp_pat
 
 
 def test_credentials_are_known_by_their_name() -> None:
-    for name in ("api_key", "key", "password", "hub_token", "pwd", "db_pass", "session_cookie", "slack_webhook"):
+    for name in (
+        "api_key",
+        "key",
+        "password",
+        "hub_token",
+        "pwd",
+        "db_pass",
+        "session_cookie",
+        "slack_webhook",
+        "api-key",
+    ):
         assert credentials_in({"section": {name: "x"}}) == [f"section.{name}"]
         assert redacted({"section": {name: 12345678}}, {}) == {"section": {name: "***"}}
         assert credentials_in({"section": {name: None}}) == credentials_in({"section": {name: ""}}) == []
+
+
+def test_variables_with_a_key_are_told_from_others() -> None:
+    for name in ("WANDB_API_KEY", "HF_TOKEN", "DB_PASS", "MYSQL_PWD", "WANDB_KEY2", "X_CREDENTIALS", "APIKEY"):
+        assert is_secret_variable(name), name
+    for name in ("PWD", "OLDPWD", "MAX_TOKENS", "RAY_AUTH_MODE", "SSH_AUTH_SOCK", "RAY_AUTH_TOKEN_PATH", "KEYMAP"):
+        assert not is_secret_variable(name), name
+    assert not is_secret_variable("TOKENIZERS_PARALLELISM")
 
 
 @pytest.mark.parametrize("text", HARMLESS)

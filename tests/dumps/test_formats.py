@@ -78,6 +78,8 @@ NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": 
         (VERL, {"acc": float("nan")}, "whose acc is not a finite number"),
         (VERL, {"acc": "yes"}, "whose acc is not a finite number"),
         (VERL, {"step": "last"}, "whose step is not a finite number"),
+        (VERL, {"step": 10**400}, "whose step is not a finite number"),
+        (TRL, {"is_right": 10**400}, "whose is_right is not a finite number"),
         *[(VERL, {"step": step}, "whose step is not a step from 0 to 999999999") for step in (-1, 10**9, 1e300)],
         (VERL, {"output": 7}, "whose prompt or response is neither a text nor messages"),
         (TRACE, {"errors": ["timeout"]}, "of a rollout that failed"),

@@ -33,7 +33,7 @@ def test_the_question_cannot_be_replaced() -> None:
 
 
 def test_credentials_are_not_fields_of_the_request() -> None:
-    for request in ({"user_token": "x"}, {"extra": {"auth": "Bearer sesame"}}, {"user": f"sk-{'sesame' * 4}"}):
+    for request in ({"user_token": "x"}, {"extra": {"auth": "Bearer sesame0"}}, {"user": f"sk-{'sesame1' * 4}"}):
         with pytest.raises(ConfigError, match="is a credential, which the cache of replies would hold") as refused:
             _settings(request=request)
         assert "sesame" not in str(refused.value)

@@ -18,7 +18,7 @@ SHAPES = {
 }
 
 
-def found_shape(name: str) -> FoundShape:
+def found_shape(name: str, trusted: bool = False) -> FoundShape:
     """What `find_shape` returns where the models of the shipped recipes are cached, and nothing else is."""
     shape = SHAPES.get(name)
     return FoundShape(name, shape, "" if shape else "not readable")

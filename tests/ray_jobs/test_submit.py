@@ -42,6 +42,7 @@ WORDS = {
     f"--x http://host/?access_token={TOKEN}": "x",
     f"--x=hf_{TOKEN}": "x",
     f"--a.password={TOKEN}": "a.password",
+    "--logger.wandb.key c2VjcmV0c2VjcmV0cw==": "logger.wandb.key",
 }
 
 
@@ -88,6 +89,13 @@ def test_mistakes_take_one_line_and_submit_nothing(tmp_path: Path, words: str, l
     assert "s3cret" not in finished.stderr
     assert "set -euo" not in finished.stderr
     assert notes(tmp_path, "submit") == []
+
+
+def test_ordinary_settings_are_submitted(tmp_path: Path) -> None:
+    words = "--data.input_key question --data.label_key answer --train.max_tokens_per_gpu 16384 --a A=1 --b x= y=="
+    (tmp_path / "set").write_text("MAX_TOKENS=5\nHF_HOME=/shared\n")
+    assert submit(tmp_path, "--env-file", "set", "run.yaml", *words.split()).returncode == 0
+    assert len(notes(tmp_path, "submit")) == 1
 
 
 def test_the_environment_is_in_a_private_file_that_is_removed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.rewards.audited import attacks
     "text",
     [
         *("7", " 2*(7 - 3) ", "-5*x**3/3 + C", "exp(-x)*sin(2*x)/2 - pi", "7 // 2 % 3", "log(x, 10)"),
-        *("1e3", "0x1f", "1_000", "sqrt(sqrt(x1))", "+-1", "Abs(-3)"),
+        *("1e3", "0x1f", "1_000", "sqrt(sqrt(x1))", "+-1", "Abs(-3)", "(\n1*3*5 + 9\n)"),
     ],
 )
 def test_arithmetic_is_computed(text: str) -> None:

@@ -1,5 +1,6 @@
 """The pool of processes that compare answers."""
 
+import gc
 import os
 import resource
 import signal
@@ -127,7 +128,12 @@ def test_processes_have_no_keys_and_no_unread_output(monkeypatch: pytest.MonkeyP
     assert {"LANG", "PYTHONHASHSEED"} <= names
     assert not names & {"WANDB_API_KEY", "HF_TOKEN", "HOME"}
     assert "k" * 40 not in "".join(content)
+    folder = Path(os.readlink(f"/proc/{pid}/cwd"))
+    assert list(folder.iterdir()) == []
     assert os.readlink(f"/proc/{pid}/fd/1") == os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    del pool
+    gc.collect()
+    wait_until(lambda: not folder.exists())
 
 
 ORPHANING = f"""

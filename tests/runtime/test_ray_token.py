@@ -29,7 +29,7 @@ def test_a_job_gets_its_own_in_the_run_folder(
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     (tmp_path / "c.yaml").write_text("meds: {run_dir: elsewhere}\n")
     monkeypatch.chdir(tmp_path)
-    assert main(["c.yaml", "--meds.run_dir", "runs/mine"]) == 0
+    assert main(["--resume", "c.yaml", "--meds.run_dir", "runs/mine"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/runs/mine/.ray-token-77\n"
     assert (tmp_path / "runs/mine/.ray-token-77").is_file()
     assert main(["none.yaml"]) == 2

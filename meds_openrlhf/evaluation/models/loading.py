@@ -19,7 +19,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.models.naming import Model, fingerprint_of
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.placement.model_shape import shape_of
-from meds_openrlhf.runtime.hub import CHECKED, loading
+from meds_openrlhf.runtime.hub import loading
 
 # The weights of ZeRO-1 and 2; under ZeRO-3 each rank has a file of another name.
 _WHOLE_STATES = "mp_rank_00_model_states.pt"
@@ -34,6 +34,7 @@ class KnownModel:
     revision: str | None
     context: int | None
     tokenizer: Any
+    trusted: bool  # to run code of its own
 
     def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
         """Each problem's prompt as token ids, without added special tokens: the template contains them.
@@ -79,10 +80,11 @@ def know(model: Model, tensor_parallel: int, trusted: bool) -> KnownModel:
         revision=revision,
         context=getattr(config.get_text_config(), "max_position_embeddings", None),
         tokenizer=tokenizer,
+        trusted=trusted,
     )
 
 
-def converted(model: Model, fingerprint: str, folder: Path) -> Path:
+def converted(model: Model, fingerprint: str, folder: Path, trusted: bool = False) -> Path:
     """The checkpoint's model in Hugging Face format below ``folder``, converted once per ``fingerprint``.
 
     Raises ConfigError if the checkpoint does not hold a complete model of the base model's shape.
@@ -93,7 +95,7 @@ def converted(model: Model, fingerprint: str, folder: Path) -> Path:
         return target
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        _save(model, _weights(model.shards), temporary)
+        _save(model, _weights(model.shards), temporary, trusted)
         os.rename(temporary, target)  # atomic: the folder is never incomplete
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -113,15 +115,15 @@ def _weights(shards: Path) -> dict[str, Any]:
         raise ConfigError("MODEL", str(shards), hint) from error
 
 
-def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
+def _save(source: Model, weights: dict[str, Any], folder: Path, trusted: bool) -> None:
     """Save in bfloat16, as OpenRLHF saves a trained policy, with the configuration and tokenizer of the base model."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     base = str(source.base)
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(base, **CHECKED)
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **CHECKED)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=trusted)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=trusted)
     wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
     names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
     missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
@@ -133,7 +135,7 @@ def _save(source: Model, weights: dict[str, Any], folder: Path) -> None:
     model.tie_weights()
     with _silence():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(base, **CHECKED).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base, trust_remote_code=trusted).save_pretrained(folder)
 
 
 def _weight(source: Model, weights: dict[str, Any], name: str) -> Any:

@@ -30,6 +30,7 @@ class EngineSettings:
     max_model_len: int
     on_cpu: bool
     sampling: Settings
+    trust_remote_code: bool = False
 
     @property
     def sequences(self) -> int:

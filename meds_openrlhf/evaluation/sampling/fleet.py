@@ -24,7 +24,6 @@ from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.runtime.hub import CHECKED
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 
 START_SECONDS = 1800.0
@@ -88,7 +87,7 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
     return {
         "model": settings.model,
         "revision": settings.revision,
-        **CHECKED,
+        "trust_remote_code": settings.trust_remote_code,
         "dtype": "bfloat16",  # as there
         "tensor_parallel_size": settings.tensor_parallel,
         "distributed_executor_backend": backend,

@@ -257,11 +257,11 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
 # ── the policy ──
 
 
-def require_trusted_models(config: RunConfig, args: SimpleNamespace) -> None:
+def require_trusted_models(config: RunConfig, args: SimpleNamespace, must_find: bool = False) -> None:
     """Require models without code of their own, unless the user trusts them."""
     for section in ("actor", "critic", "reward"):
         for name in filter(None, (getattr(args, section).model_name_or_path or "").split(",")):
-            require_trusted(name, f"{section}.model_name_or_path", config.meds.trust_remote_code)
+            require_trusted(name, f"{section}.model_name_or_path", config.meds.trust_remote_code, must_find)
 
 
 def model_config(name: str, trusted: bool) -> Any:

@@ -64,7 +64,7 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
     checks.require_trusted_models(config, args)
-    return Request(config, flags, args, models_of(args), saved_ranks or {})
+    return Request(config, flags, args, models_of(args, config.meds.trust_remote_code), saved_ranks or {})
 
 
 def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
@@ -128,7 +128,7 @@ def _require_saved_ranks(request: Request, args: SimpleNamespace) -> None:
             raise ConfigError(role.flag, role.block_gpus, hint)
 
 
-def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
+def models_of(args: SimpleNamespace, trusted: bool) -> dict[str, FoundShape]:
     """Return the shape of each role's model. Reads configurations, no weights."""
     policy = args.actor.model_name_or_path
     others = {
@@ -136,7 +136,7 @@ def models_of(args: SimpleNamespace) -> dict[str, FoundShape]:
         "reward": (args.reward.model_name_or_path or policy).split(",")[0],
     }
     names = {request.role: others.get(request.role, policy) for request in role_requests(args)}
-    found = {name: find_shape(name) for name in dict.fromkeys(names.values())}
+    found = {name: find_shape(name, trusted) for name in dict.fromkeys(names.values())}
     return {role: found[name] for role, name in names.items()}
 
 

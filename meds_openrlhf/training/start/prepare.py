@@ -71,6 +71,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     args = request.args
     if checkpoint is not None:
         checks.require_same_parts(config, paths)
+    checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
     checks.require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
