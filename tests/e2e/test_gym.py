@@ -11,6 +11,7 @@ from datasets import load_dataset
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.rewards.gym_problem import made_of
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from tests.e2e.conftest import MEDS, finished
@@ -75,7 +76,7 @@ def test_a_gym_task_with_a_marker_trains_and_is_evaluated(
         "--data.max_len=256", "--rollout.max_new_tokens=32",
     )  # fmt: skip
     require_memory_at_work(run)
-    right = {row["id"]: own_answer(row) for row in problems}
+    right = {prompt_key(row["prompt"]): own_answer(row) for row in problems}
     logged = [row for table in read_rollouts(run.paths) for row in table.to_pylist()]
     assert len(logged) == STEPS * SAMPLES
     marked = [row for row in logged if row["answer"] is not None]
