@@ -66,7 +66,7 @@ address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{pr
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------
-# Whoever reaches Ray's ports has to know the job's token. All nodes read it from the run folder, also in containers.
+# Ray asks for the job's token. All nodes read it from the run folder, also in containers.
 RAY_AUTH_TOKEN_PATH=$("${step[@]}" --nodelist="$head" python3 -m meds_openrlhf.runtime.ray_token "$@") || exit
 export RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE=token
 background=()

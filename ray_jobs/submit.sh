@@ -46,15 +46,15 @@ words=("${@@Q}")  # for the shell on the head
 runtime_env=$(mktemp)  # readable by this user only
 trap 'rm -f "$runtime_env"' EXIT
 cat "$(dirname "$0")/runtime_env.yaml" >"$runtime_env"  # ends inside env_vars
-quote=\'
+quote=\' lines=()
 while IFS= read -r line || [[ -n $line ]]; do
     [[ -n $line && $line != \#* ]] || continue
     [[ $line =~ ^([A-Za-z_][A-Za-z_0-9]*)=(.*)$ ]] || refuse "--env-file=$variables: a line is not NAME=VALUE"
-    name=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]}
-    found=$(credential_in "$line") ||
-        refuse "--env-file=$variables: $found is a key, which Ray would show to everyone; set it in the nodes' environment"
+    name=${BASH_REMATCH[1]} value=${BASH_REMATCH[2]} lines+=("$line")
     printf "  %s: '%s'\n" "$name" "${value//$quote/$quote$quote}" >>"$runtime_env"
 done <"$variables"
+found=$(credential_in "${lines[@]}") ||
+    refuse "--env-file=$variables: $found is a key, which Ray would show to everyone; set it in the nodes' environment"
 
 first=meds-$(date +%Y%m%d-%H%M%S)
 resume=()

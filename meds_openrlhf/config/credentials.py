@@ -32,16 +32,15 @@ _TOKEN = re.compile(
 )
 # User name and password in an address, also if the password contains a slash: the text before it is no valid port then.
 # Lengths are bounded, so that no text takes time that grows with its square.
-_USER_IN_ADDRESS = re.compile(
-    r"(?<!ssh)://([^/?#\s]{0,200}|[^/?#\s@]{0,200}:(?!\d{0,9}([/?#\s]|$))\S{0,200})@",
-)
+_USER_IN_ADDRESS = re.compile(r"(?<!ssh)://([^/?#\s]{0,200}|[^/?#\s@]{0,200}:(?!\d{0,9}([/?#\s]|$))\S{0,200})@")
 _SECRET_IN_QUERY = re.compile(
     r"([?&;#](?:code=(?=[^&;#\s]{8})|[^=?&;#\s]{0,80}?"
     r"(?:key|token|secret|sig|signature|passw(?:or)?d|pass|pwd|credentials?|auth)=))[^&;#\s]+",
     re.IGNORECASE,
 )
 _SECRET_NAME = re.compile(
-    r"api[-_]?key|^authorization$|(access|private|secret)_?key|secret|passw|credential|(^|_)(token|pwd|pass)$|^key$|cookie|webhook",
+    r"api[-_]?key|^authorization$|(access|private|secret)_?key|secret|passw|credential"
+    r"|(^|_)(token|pwd|pass)$|^key$|cookie|webhook",
     re.IGNORECASE,
 )
 # Names such as data.input_key or eval.max_tokens are harmless, so their values must also look like secrets:
@@ -51,9 +50,8 @@ _LOOKS_RANDOM = re.compile(r"(?!([A-Za-z]+|\d+)(-([A-Za-z]+|\d+))*$)(?=.*\d)(?=.
 _SECRET_VARIABLE = re.compile(
     r"(^|_)(API)?(KEY|TOKEN|SECRET|PASS(WD|WORD|PHRASE)?|PWD|CREDENTIAL|COOKIE|WEBHOOK|AUTH)S?\d*(_|$)", re.IGNORECASE
 )
-_NO_SECRETS = re.compile(
-    r"(OLD)?PWD|.*MAX_TOKENS|.*_(MODE|SOCK|PATH|FILE|DIR)", re.IGNORECASE
-)  # folders, and where a key is
+# Folders, and where a key is.
+_NO_SECRETS = re.compile(r"(OLD)?PWD|.*MAX_TOKENS|.*_(MODE|SOCK|PATH|FILE|DIR)", re.IGNORECASE)
 _SHORTEST = 8  # characters; shorter values may occur in any text by chance
 
 

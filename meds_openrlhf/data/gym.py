@@ -21,7 +21,7 @@ from meds_openrlhf.data.questions import problem_id
 from meds_openrlhf.data.selection import CHAT_MARKER, DUPLICATE, IN_BENCHMARK, NO_ANSWER, NO_QUESTION, Counts, Problem
 from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM, qwen_math_prompt
 from meds_openrlhf.rewards.boxed import last_boxed
-from meds_openrlhf.rewards.gym_label import GymLabel
+from meds_openrlhf.rewards.gym_label import MOST, GymLabel
 from meds_openrlhf.rewards.gym_problem import GymProblem, TaskRefusedError, made_of
 
 PREFIX = "gym:"
@@ -47,8 +47,8 @@ class GymRequest:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ConfigError("--size", self.size, "must be at least 1.")
-        if not 0 <= self.seed <= 10**9:
-            raise ConfigError("--seed", self.seed, "must be at least 0 and at most 1,000,000,000.")
+        if not 0 <= self.seed <= MOST:
+            raise ConfigError("--seed", self.seed, f"must be at least 0 and at most {MOST:,}.")
         if self.held_out < 0:
             raise ConfigError("--held-out", self.held_out, "must be at least 0.")
         if not 0 < self.threshold <= 1:

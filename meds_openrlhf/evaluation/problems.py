@@ -72,8 +72,8 @@ def read_problems(path: Path) -> list[Problem]:
             first = list(problems).index(problem.id) + 1
             raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
     try:
-        answers = {f"line {number}": problem.answer for number, problem in enumerate(problems.values(), start=1)}
-        gym_problem.require_made({place: answer for place, answer in answers.items() if is_label(answer)})
+        answers = enumerate((problem.answer for problem in problems.values()), start=1)
+        gym_problem.require_made({f"line {number}": answer for number, answer in answers if is_label(answer)})
     except ValueError as error:
         raise _error(path, str(error)) from error
     return list(problems.values())

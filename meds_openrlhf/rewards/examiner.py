@@ -43,7 +43,7 @@ def serve(control: int, module: str, memory: int) -> None:
                     parent.close()
                     _examine(Connection(descriptors[0]), judge, memory)
                 except Exception:
-                    traceback.print_exc()
+                    traceback.print_exc()  # of any kind: `_exit` would say nothing
                 finally:
                     os._exit(0)
             os.close(descriptors[0])

@@ -16,7 +16,7 @@ from meds_openrlhf.json_text import parse_json
 _HEAD = '{"reasoning_gym": '  # how a label begins; no mathematics does
 AGAIN = "Make the data set again with `meds data prepare gym:TASK`."
 _WORD = re.compile(r"(?!.*(\.\.|__))([A-Za-z0-9_.-]{1,64}|[ !#$%&*+,./:;<=>?@^|~-]{1,3})")
-_MOST = 10**9  # of size, index and seed: entries of some tasks grow with them
+MOST = 10**9  # of size, index and seed: entries of some tasks grow with them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class GymLabel:
     def __post_init__(self) -> None:
         texts = _is_word(self.task) and (self.digest == "" or _is_word(self.digest))
         counts = (self.size, self.seed, self.index)
-        numbers = all(type(number) is int and 0 <= number <= _MOST for number in counts) and self.index < self.size
+        numbers = all(type(number) is int and 0 <= number <= MOST for number in counts) and self.index < self.size
         threshold = type(self.threshold) in (int, float) and 0 < self.threshold <= 1
         if not (texts and numbers and threshold and isinstance(self.settings, dict)):
             raise ValueError(f"a label of reasoning-gym has a field that it cannot have. {AGAIN}")
@@ -85,4 +85,4 @@ def _is_plain(value: Any, depth: int = 3) -> bool:
         return depth > 0 and len(value) <= 1000 and all(_is_plain(item, depth - 1) for item in value)
     if isinstance(value, str):
         return _is_word(value)
-    return value is None or (isinstance(value, (int, float)) and abs(value) <= _MOST**2)
+    return value is None or (isinstance(value, (int, float)) and abs(value) <= MOST**2)

@@ -47,9 +47,9 @@ def make(text: str) -> dict[str, Any]:
         question, answer = str(entry["question"]), entry["answer"]
         answer = answer if isinstance(answer, (str, type(None))) else ""
         digest = hashlib.blake2b(f"{question}\0{answer}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-        stored = base64.b64encode(pickle.dumps(entry)).decode()
+        stored = base64.b64encode(pickle.dumps(entry)).decode()  # made and read in examiners alone
         return {"question": question, "answer": answer, "digest": digest, "entry": stored}
-    except Exception as error:
+    except Exception as error:  # of many kinds, too
         return {"failed": _words(error)}
 
 

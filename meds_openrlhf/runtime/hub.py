@@ -31,22 +31,25 @@ def require_trusted(name: str, field: str, trusted: bool, must_find: bool = Fals
 
     A model that is nowhere passes, unless it ``must_find`` one.
     """
-    for _ in range(0 if trusted else _LONGEST_CHAIN):
+    if trusted:
+        return
+    for _ in range(_LONGEST_CHAIN):
         folder = _files_of(name)
-        if folder is None and must_find:
-            hint = "is neither a folder nor in the hub's cache, and cannot be read from the hub."
-            raise ConfigError(field, name, hint)
-        for path in (*sorted(folder.glob("*.json")), folder / "custom_generate" / "generate.py") if folder else ():
-            if path.is_file() and (path.suffix == ".py" or _names_code(path)):
-                setting = "set meds.trust_remote_code to true" if "." in field else "add --trust-remote-code"
-                hint = f"has Python code of its own ({path.name}), which would run as you. If you trust it, {setting}."
+        if folder is None:
+            if must_find:
+                hint = "is neither a folder nor in the hub's cache, and cannot be read from the hub."
                 raise ConfigError(field, name, hint)
-        base = _base_of(folder / "adapter_config.json") if folder else None
+            return
+        file = _code_in(folder)
+        if file is not None:
+            setting = "set meds.trust_remote_code to true" if "." in field else "add --trust-remote-code"
+            hint = f"has Python code of its own ({file}), which would run as you. If you trust it, {setting}."
+            raise ConfigError(field, name, hint)
+        base = _base_of(folder / "adapter_config.json")
         if base in (None, name):
             return
         name = base
-    if not trusted:
-        raise ConfigError(field, name, "is named by too long a chain of adapters.")
+    raise ConfigError(field, name, "is named by too long a chain of adapters.")
 
 
 def _files_of(name: str) -> Path | None:
@@ -62,8 +65,18 @@ def _files_of(name: str) -> Path | None:
         return None
 
 
+def _code_in(folder: Path) -> str | None:
+    """The name of a file in a model's folder that is code, or names a Python file; None if there is none."""
+    if (folder / "custom_generate" / "generate.py").is_file():
+        return "generate.py"
+    return next((path.name for path in sorted(folder.glob("*.json")) if path.is_file() and _names_code(path)), None)
+
+
 def _names_code(path: Path) -> bool:
-    """Whether a JSON file names a Python file, under ``auto_map`` at any depth."""
+    """Whether a JSON file names a Python file, under ``auto_map`` at any depth.
+
+    It is read with json.loads, as transformers reads it: what `parse_json` refuses could hide a name.
+    """
     content = path.read_bytes()
     if b"auto_map" not in content and b"\\u" not in content:
         return False
@@ -83,7 +96,7 @@ def _values_of(key: str, content: Any) -> Iterator[Any]:
 
 
 def _base_of(path: Path) -> str | None:
-    """The model that an adapter's configuration names."""
+    """The model that an adapter's configuration names; read as in `_names_code`."""
     try:
         name = json.loads(path.read_bytes()).get("base_model_name_or_path")
     except (OSError, ValueError, RecursionError, AttributeError):

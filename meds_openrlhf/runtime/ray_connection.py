@@ -53,7 +53,7 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
             stack.enter_context(_token_of_its_own())
         stack.enter_context(joined(hint, runtime_env=runtime_env, **options))
         if get_authentication_mode() == AuthenticationMode.DISABLED:
-            say("warning: this Ray cluster asks for no token, so whoever reaches its ports can run code in it")
+            say("warning: this Ray cluster asks for no token, so anyone who reaches its ports can run code in it")
         yield
 
 

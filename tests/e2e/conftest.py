@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 # As long as Weights & Biases wants it, and such that no log holds it by chance.
 NODE_KEY = f"{'keyofthenodes':x<40}"
 
-# The shared cluster's; whoever has no token is let into nothing.
+# The shared cluster's token, without which nobody can connect.
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "e2e" * 20}
 
 # A job's working folder may bring a script, which then stands in for the training: manners need no model.

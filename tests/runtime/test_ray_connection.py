@@ -69,7 +69,7 @@ def test_an_open_cluster_is_joined_as_it_is_and_named(ray_head: RayCluster, monk
     lines: list[str] = []
     with ray_connection.ray_connection(on_cpu=False, verbose=False, say=lines.append):
         assert MODE not in os.environ
-    assert lines == ["warning: this Ray cluster asks for no token, so whoever reaches its ports can run code in it"]
+    assert lines == ["warning: this Ray cluster asks for no token, so anyone who reaches its ports can run code in it"]
 
 
 def test_a_token_that_is_missing_is_an_error_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

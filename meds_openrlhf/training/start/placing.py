@@ -63,7 +63,6 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     args = parse_openrlhf_arguments({**flags, **added})
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
-    checks.require_trusted_models(config, args)
     return Request(config, flags, args, models_of(args, config.meds.trust_remote_code), saved_ranks or {})
 
 

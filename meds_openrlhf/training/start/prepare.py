@@ -93,7 +93,9 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     on_cpu = config.meds.allow_cpu and not devices.has_cuda()
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
-    return place(request_of(config, flags), nodes).report
+    request = request_of(config, flags)
+    checks.require_trusted_models(config, request.args)
+    return place(request, nodes).report
 
 
 def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> tuple[MemoryFormat, bool]:
