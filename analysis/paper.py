@@ -37,8 +37,9 @@ from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.results.figures import draw_curves, write_figure
 from meds_openrlhf.results.tables import markdown, shown, write_numbers
-from meds_openrlhf.runs.metrics import logged_curves, read_lines
+from meds_openrlhf.runs.metrics import logged_curves
 from meds_openrlhf.runs.rows import SINGLE, own_transform
+from meds_openrlhf.tracking.step_log import StepLog
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"
@@ -106,7 +107,7 @@ class Paper:
 
     def attempt(self, item: Item) -> None:
         """Make an item of what there is. Raises ConfigError or MemoryCorruptionError if that fails."""
-        present = [run for run in item.runs if read_lines(RunPaths(run).metrics)]
+        present = [run for run in item.runs if StepLog(RunPaths(run).metrics).read()]
         item.lacks = {f"no run {run.name}": self._training[run] for run in item.runs if run not in present}
         if len(present) >= item.least:
             item.lacks |= item.make(item.folder, present)

@@ -12,12 +12,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.paths import MOST_STEPS, TAG, RunPaths, entries_of, inside, leads_out
 
 ROLES = ("_actor", "_critic")
-TAG = re.compile(r"(best_)?global_step\d+")
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
 OPTIMIZER_PART = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt")
 
@@ -32,7 +31,7 @@ class Checkpoint:
 
 def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
     """Write the marker of a checkpoint; all of its parts must be on disk."""
-    parts = [*(paths.checkpoints / role / tag for role in ROLES), paths.diversity(tag)]
+    parts = [*(_part(paths, role, tag) for role in ROLES), paths.diversity(tag)]
     files = {
         str(file.relative_to(paths.checkpoints)): file.stat().st_size
         for part in parts
@@ -45,7 +44,7 @@ def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
 
 def whole_checkpoints(paths: RunPaths) -> list[Checkpoint]:
     """Return all complete checkpoints, newest last; for equal steps, regular checkpoints follow best checkpoints."""
-    found = [whole for marker in paths.complete.glob("*global_step*") if (whole := _whole(paths, marker)) is not None]
+    found = [whole for marker in paths.markers() if (whole := _whole(paths, marker)) is not None]
     return sorted(found, key=lambda point: (point.step, not point.tag.startswith("best_"), point.tag))
 
 
@@ -56,25 +55,23 @@ def newest_complete(paths: RunPaths) -> Checkpoint | None:
 
 def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
     try:
-        content = parse_json(marker.read_text())
-    except (OSError, json.JSONDecodeError):
+        content = parse_json(read_file(marker, MOST_TEXT))
+        step, files = content["step"], content["files"]
+        sizes = {name: (paths.checkpoints / name).stat().st_size for name in files}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no marker of ours, or a file is missing
         return None
-    for name, size in content["files"].items():
-        file = paths.checkpoints / name
-        if not file.is_file() or file.stat().st_size != size:
-            return None
-    if not content["files"]:
-        return None
-    return Checkpoint(marker.name, int(content["step"]))
+    is_step = type(step) is int and 0 <= step < MOST_STEPS
+    is_whole = bool(files) and sizes == files and not any(leads_out(paths.checkpoints, name) for name in files)
+    return Checkpoint(marker.name, step) if is_step and is_whole else None
 
 
 def remove_stale(paths: RunPaths, saved: set[str]) -> None:
     """Remove markers and moments of checkpoints that are not in ``saved``."""
-    for marker in paths.complete.glob("*global_step*"):
+    for marker in paths.markers():
         if marker.name not in saved:
             marker.unlink()
-    for file in paths.diversity_folder.glob("*.npz"):
-        if file.stem not in saved:
+    for file in entries_of(paths.root, paths.diversity_folder):
+        if file.suffix == ".npz" and file.stem not in saved:
             file.unlink()
 
 
@@ -83,9 +80,9 @@ def remove_partial(paths: RunPaths) -> None:
 
     Without a single marker nothing is removed, because then it is the markers that are missing.
     """
-    marked = {marker.name for marker in paths.complete.glob("*global_step*")}
+    marked = {marker.name for marker in paths.markers()}
     for role in ROLES if marked else ():
-        for folder in (paths.checkpoints / role).glob("*global_step*"):
+        for folder in entries_of(paths.root, inside(paths.root, f"checkpoints/{role}")):
             if TAG.fullmatch(folder.name) and folder.name not in marked:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,13 +96,17 @@ def saved_tags(paths: RunPaths) -> set[str]:
 def point_latest_to(paths: RunPaths, tag: str) -> None:
     """Write ``tag`` to the file ``latest`` of every role, which names the checkpoint that DeepSpeed loads."""
     for role in ROLES:
-        if (paths.checkpoints / role / tag).is_dir():
-            write_atomically(paths.checkpoints / role / "latest", tag)
+        if _part(paths, role, tag).is_dir():
+            write_atomically(_part(paths, role, "latest"), tag)
+
+
+def _part(paths: RunPaths, role: str, name: str) -> Path:
+    return inside(paths.root, f"checkpoints/{role}/{name}")
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
     """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
-    folders = {name: paths.checkpoints / role / tag for name, role in zip(("policy", "critic"), ROLES)}
+    folders = {name: _part(paths, role, tag) for name, role in zip(("policy", "critic"), ROLES)}
     parts = {
         role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
         for role, folder in folders.items()

@@ -18,11 +18,15 @@ def silence_if_closed(stream: TextIO) -> bool:
 
     Buffered output then goes to the null device, so that the interpreter's flush at exit raises no error.
     """
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # not a file: a caller of ours reads what is printed
+        return False
     poll = select.poll()
-    poll.register(stream.fileno(), 0)
+    poll.register(descriptor, 0)
     is_closed = any(event & select.POLLERR for _, event in poll.poll(0))
     if is_closed:
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(nowhere, descriptor)
         os.close(nowhere)
     return is_closed

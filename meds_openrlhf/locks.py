@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from meds_openrlhf.files import open_own
+
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS = 180.0  # default of meds.lock_seconds: longer than the lease of a lost node
@@ -56,7 +58,7 @@ def lock_folder(path: Path, seconds: float | None) -> BinaryIO:
     Waits up to ``seconds`` (meds.lock_seconds), because a file server releases the lock of a lost node late; with None,
     nothing is locked. The file names its holder. Raises FolderInUseError, and OSError if it cannot be opened.
     """
-    file = path.open("a+b", buffering=0)
+    file = open_own(path)
     try:
         if seconds is not None:
             _wait(file, path, seconds)

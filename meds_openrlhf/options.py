@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -43,6 +44,25 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer above 0")
     return int(text)
+
+
+def finite(text: str) -> float:
+    """An argument type: a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number")
+    return number
+
+
+def above_0(text: str) -> float:
+    """An argument type: a number above 0, at most 10^8: no timer takes many more seconds."""
+    number = finite(text)
+    if not 0 < number <= 1e8:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 10^8")
+    return number
 
 
 Seed = Annotated[int, option("seed of all random draws", "N", type=int)]

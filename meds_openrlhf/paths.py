@@ -1,4 +1,4 @@
-"""Names of all files on disk, in a run folder with this layout.
+"""Names of all files on disk, in a run folder with this layout. A name that leads out of the folder is refused.
 
 runs/NAME/
   config.yaml                           the resolved configuration
@@ -12,6 +12,7 @@ runs/NAME/
   memory/format.json                    format of the rows: format version, shard count, model fingerprint
   memory/shard-0003/000051.arrow        rows of step 51, an Arrow IPC stream
   memory/shard-0003/000001-000050.arrow rows of the steps up to a checkpoint
+  memory/shard-0003/aside/              files that others replace, or of steps that a resumed run repeats
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   memory-before/                        the memory while it is rewritten for another number of shards
   model/                                the trained policy, Hugging Face format
@@ -24,27 +25,66 @@ runs/NAME/
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+
+from meds_openrlhf.config.errors import ConfigError
 
 MOST_STEPS = 10**9  # which names of nine digits can tell apart
 STEPS_NAME = re.compile(r"(\d{6,9})(?:-(\d{6,9}))?\.arrow")
 ROLLOUTS_NAME = re.compile(r"\d{6,9}\.arrow")
+TAG = re.compile(r"(best_)?global_step\d+")  # of a checkpoint
 SHARD_NAME = re.compile(r"shard-(\d{4,9})")
 # The last file that OpenRLHF writes into a model's folder, after the weights.
 MODEL_WRITTEN = "tokenizer_config.json"
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 
 
-class Below:
-    """A file or folder with a fixed name below the ``root`` of `RunPaths` or `MemoryPaths`."""
+def leads_out(root: Path, name: str | PurePath) -> bool:
+    """Whether ``root / name`` is outside of ``root``, through a link, ``..`` or an absolute path."""
+    place, parts = os.fspath(root), PurePath(name).parts
+    if ".." not in parts and not os.path.isabs(name):
+        paths = [os.path.join(place, *parts[: count + 1]) for count in range(len(parts))]
+        if not any(os.path.islink(path) for path in paths):
+            return False
+    real = os.path.realpath(place)
+    return os.path.commonpath([real, os.path.realpath(os.path.join(place, name))]) != real
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+
+def inside(root: Path, name: str | PurePath) -> Path:
+    """Return ``root / name``. Raises ConfigError if it is outside of ``root``, so that nothing there is touched."""
+    if leads_out(root, name):
+        hint = "leads out of the folder, where nothing is read or written for it. Put the file itself there."
+        raise ConfigError("RUN", str(root / name), hint)
+    return root / name
+
+
+def entries_of(root: Path, folder: Path) -> list[Path]:
+    """Return the entries of a ``folder`` in ``root`` by name, none if it does not exist; raises like `inside`."""
+    if not folder.is_dir():
+        return []
+    return [inside(root, entry.relative_to(root)) for entry in sorted(folder.iterdir())]
+
+
+def plain_name(name: str) -> str:
+    """Return a name that a user or a run's file gives, as the name of one folder."""
+    plain = re.sub(r"[/\x00-\x1f\x7f]|^\.+$", "_", name)[:128]
+    return plain or "_"
+
+
+class Below:
+    """A file or folder with a fixed name below the ``root`` of `RunPaths` or `MemoryPaths`; raises like `inside`.
+
+    One that `files.open_own` opens, which follows no link, needs not be ``checked``.
+    """
+
+    def __init__(self, name: str, *, checked: bool = True) -> None:
+        self.name, self._checked = name, checked
 
     def __get__(self, paths: RunPaths | MemoryPaths, _owner: object) -> Path:
-        return paths.root / self._name
+        return inside(paths.root, self.name) if self._checked else paths.root / self.name
 
 
 @dataclass(frozen=True)
@@ -67,18 +107,30 @@ class RunPaths:
     tokenizer = Below("tokenizer.json")
     report = Below("report.html")
     tracking = Below("tracking.json")
-    tracking_log = Below("tracking.log")
+    tracking_log = Below("tracking.log", checked=False)  # where it cannot be written, a run goes on
     tensorboard = Below("tensorboard")  # unless ``logger.tensorboard_dir`` names another folder
     lock = Below(".lock")  # of the run's driver, so that two drivers never write to the same folder
 
     @property
     def memory(self) -> MemoryPaths:
         """The files of the run's memory."""
-        return MemoryPaths(self.root / "memory")
+        return MemoryPaths(inside(self.root, "memory"))
+
+    def owns(self, path: Path) -> bool:
+        """Whether this folder is a run's, and ``path`` below it has a name of this layout; reports may be replaced."""
+        beside = ("metrics.jsonl", "memory", "rollouts", ".lock")
+        if not (self.root / "config.yaml").is_file() or not any((self.root / name).exists() for name in beside):
+            return False
+        first = path.relative_to(self.root).parts[0]
+        return first != "report.html" and (first in _RUN_NAMES or first.startswith("."))
+
+    def tracking_lock(self, package: str) -> Path:
+        """Return the lock of the process that sends the run to a tracker."""
+        return inside(self.root, f".tracking-{package}.lock")
 
     def rollouts(self, step: int) -> Path:
         """Return the file with the rollouts of a step."""
-        return self.rollouts_folder / f"{step:06d}.arrow"
+        return inside(self.root, f"rollouts/{step:06d}.arrow")
 
     def rollout_steps(self) -> list[int]:
         """Return the steps whose rollouts are stored, in ascending order."""
@@ -88,7 +140,15 @@ class RunPaths:
 
     def diversity(self, tag: str) -> Path:
         """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
-        return self.diversity_folder / f"{_plain_name(tag)}.npz"
+        return inside(self.root, f"checkpoints/diversity/{_plain_name(tag)}.npz")
+
+    def markers(self) -> list[Path]:
+        """Return the markers of complete checkpoints."""
+        return [entry for entry in entries_of(self.root, self.complete) if TAG.fullmatch(entry.name)]
+
+
+_RUN_NAMES = {below.name.partition("/")[0] for below in vars(RunPaths).values() if isinstance(below, Below)}
+_RUN_NAMES |= {"memory", "memory-before", "wandb", "swanlab"}
 
 
 @dataclass(frozen=True)
@@ -103,22 +163,29 @@ class MemoryPaths:
     @property
     def before(self) -> MemoryPaths:
         """The files of this memory while it is rewritten, in another format or for another number of shards."""
-        return MemoryPaths(self.root.with_name(f"{self.root.name}-before"))
+        return MemoryPaths(inside(self.root.parent, f"{self.root.name}-before"))
+
+    def owns(self, path: Path) -> bool:
+        """Whether this folder is a memory, so that all below it belongs to it."""
+        return self.root in path.parents and (self.root / "format.json").is_file() and bool(self.shard_folders())
 
     def shard(self, index: int) -> Path:
         """Return the folder of a shard's files."""
-        return self.root / f"shard-{index:04d}"
+        return inside(self.root, f"shard-{index:04d}")
 
     def shard_folders(self) -> dict[int, Path]:
         """Return the existing folders of shards, by number."""
-        if not self.root.is_dir():
-            return {}
-        found = {SHARD_NAME.fullmatch(entry.name): entry for entry in sorted(self.root.iterdir())}
+        found = {SHARD_NAME.fullmatch(entry.name): entry for entry in entries_of(self.root, self.root)}
         return {int(match.group(1)): entry for match, entry in found.items() if match and entry.is_dir()}
 
     def snapshot(self, name: str) -> Path:
         """Return the manifest of a snapshot. Raises ValueError for a name that could leave the folder."""
-        return self.snapshots / f"{_plain_name(name)}.json"
+        return inside(self.root, f"snapshots/{_plain_name(name)}.json")
+
+    def manifests(self) -> list[Path]:
+        """Return the manifests of the snapshots, step 5 before step 10."""
+        found = [entry for entry in entries_of(self.root, self.snapshots) if entry.suffix == ".json"]
+        return sorted(found, key=lambda path: (len(path.stem), path.stem))
 
 
 def _plain_name(name: str) -> str:
@@ -147,7 +214,7 @@ def step_files(folder: Path) -> tuple[list[StepFile], list[Path]]:
     The latter are left over if a process ends between writing a merged file and removing its parts.
     """
     found = []
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for entry in entries_of(folder.parent, folder):
         match = STEPS_NAME.fullmatch(entry.name)
         if match:
             found.append(StepFile(entry, int(match[1]), int(match[2] or match[1])))

@@ -16,7 +16,8 @@ from meds_openrlhf.arithmetic.problems import MISTAKES
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.results.estimators import pass_at_k
-from meds_openrlhf.runs.metrics import late_mean, read_lines
+from meds_openrlhf.runs.metrics import late_mean
+from meds_openrlhf.tracking.step_log import StepLog
 from studies.known_mistake import MISTAKES_OF
 from studies.study import PASS_AT, Key, Run, Study
 
@@ -77,7 +78,7 @@ class Result:
 
 def collect(run: Run, commit: tuple[str | None, bool | None], hours: float | None) -> Result:
     """The result of a run that is trained and evaluated. Raises ConfigError if it is not trained to the end."""
-    study, lines = run.study, read_lines(run.paths.metrics)
+    study, lines = run.study, StepLog(run.paths.metrics).read()
     if lines[-1]["step"] != study.steps:
         raise ConfigError("steps", study.steps, f"differ from the {lines[-1]['step']} trained. Change num_episodes.")
     named = {metric for claim in study.claims.values() for _, metric in claim.sides} | {*study.rule.primary}

@@ -11,9 +11,11 @@ from meds_openrlhf.checkpoints import (
     newest_complete,
     point_latest_to,
     ranks_saved,
+    remove_partial,
     remove_stale,
     saved_tags,
 )
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 
 
@@ -87,3 +89,40 @@ def test_the_ranks_of_a_checkpoint_are_its_optimizers_parts(paths: RunPaths) -> 
             (folder / f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt").touch()
     assert ranks_saved(paths, "global_step4") == {"policy": 3, "critic": 2}
     assert ranks_saved(paths, "global_step8") == {}
+
+
+MARKERS = rb"""
+[]
+2
+{"step": 9}
+{"files": {"x": 10}}
+{"step": "9", "files": {"x": 10}}
+{"step": -1, "files": {"x": 10}}
+{"step": 1e30, "files": {"x": 10}}
+{"step": 9, "files": {}}
+{"step": 9, "files": ["x"]}
+{"step": 9, "files": {"../outside": 10}}
+{"step": 9, "files": {"linked": 10}}
+{"step": 9, "files": {"\u0000": 1}}
+"""
+
+
+@pytest.mark.parametrize("marker", [*MARKERS.split(b"\n"), b"\xff", b"[" * 50_000])
+def test_a_marker_that_lies_marks_nothing(paths: RunPaths, marker: bytes) -> None:
+    save(paths, "global_step4", 4)
+    (paths.root / "outside").write_bytes(b"x" * 10)
+    (paths.checkpoints / "x").write_bytes(b"x" * 10)
+    (paths.checkpoints / "linked").symlink_to("../outside")
+    (paths.complete / "global_step9").write_bytes(marker)
+    assert newest_complete(paths) == Checkpoint("global_step4", 4)
+
+
+def test_checkpoints_of_others_are_never_removed(tmp_path: Path) -> None:
+    """A run that was copied from a stranger may have another run's folder in place of its own."""
+    paths, other = RunPaths(tmp_path / "run"), RunPaths(tmp_path / "other")
+    save(other, "global_step5", 5)
+    save(paths, "global_step4", 4, roles=("_critic",))
+    (paths.checkpoints / "_actor").symlink_to(other.policy_checkpoints)
+    with pytest.raises(ConfigError, match="leads out"):
+        remove_partial(paths)
+    assert (other.policy_checkpoints / "global_step5" / "weights.pt").exists()

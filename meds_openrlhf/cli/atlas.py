@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.parsers import add_command, add_trust, pairs_of
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
+from meds_openrlhf.options import finite
 from meds_openrlhf.text_table import aligned, counted
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
     columns = "the dump's columns by role: prompt, response, reward, truth, step; filter=NAME picks a filter of lm-eval"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
-    add("--right-from", type=float, default=0.5, metavar="X", help=right_from)
+    add("--right-from", type=finite, default=0.5, metavar="X", help=right_from)
     batch_tokens = "maximum tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=int, default=16_384, metavar="N", help=batch_tokens)
     add_trust(parser)

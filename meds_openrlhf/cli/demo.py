@@ -52,9 +52,10 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def summarize(paths: RunPaths) -> str:
     """The report's table of first and last steps for the console, and the paths of the run's files."""
-    from meds_openrlhf.runs.metrics import WINDOW, read_lines, summary_of
+    from meds_openrlhf.runs.metrics import WINDOW, summary_of
+    from meds_openrlhf.tracking.step_log import StepLog
 
-    steps = read_lines(paths.metrics)
+    steps = StepLog(paths.metrics).read()
     if not steps:
         return f"{paths.root}: no step was finished"
     window = min(WINDOW, len(steps))

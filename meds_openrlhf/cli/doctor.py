@@ -54,7 +54,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     from meds_openrlhf.runtime.ray_connection import ray_connection
 
     folder, verbose = arguments.folder.absolute(), arguments.verbose
-    recipe = None if arguments.recipe is None else load_config(arguments.recipe)
+    recipe = None if arguments.recipe is None else load_config(arguments.recipe, named_by_user=True)
     yield checks.examine_wandb(os.environ)
     on_cpu = not os.environ.get("RAY_ADDRESS") and not has_cuda()
     with ray_connection(on_cpu=on_cpu, verbose=verbose):

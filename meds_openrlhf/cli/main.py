@@ -13,11 +13,14 @@ from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, rep
 from meds_openrlhf.cli.extras import missing_extra
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS, silence_if_closed
+from meds_openrlhf.files import UnusableFileError, raise_limits
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.runtime.errors import RunLostError, innermost
+from meds_openrlhf.terminal import PrintableStream, prepare_streams, printable, printable_output
 
 SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
-READERS = ("memory", "report", "track")  # whose output may go to `| head`
+# Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
+WITH_RAY = ("train", "eval", "doctor", "demo")
 # What to do after Ctrl-C.
 CONTINUE = {
     "train": ". With --resume it continues from the last checkpoint, if there is one.",
@@ -28,27 +31,36 @@ CONTINUE = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own) and return its exit code."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    prepare_streams()
+    words = "%(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=words, stream=PrintableStream(sys.stderr))
     parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
     parser.add_argument("--version", action="version", version=f"meds {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in SUBCOMMANDS:
         module.add_parser(subparsers)
-    known, rest = parser.parse_known_args(argv)
-    if rest and not known.takes_overrides:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        code = int(known.run(known, rest))
-        if known.command in READERS:
+        known, rest = parser.parse_known_args(argv)
+        if rest and not known.takes_overrides:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    except SystemExit:
+        silence_if_closed(sys.stdout)  # `--help | true`
+        raise
+    raise_limits(known.size_factor)
+    reads = known.command not in WITH_RAY
+    try:
+        with printable_output(reads):
+            code = int(known.run(known, rest))
+        if reads:
             sys.stdout.flush()  # a BrokenPipeError must surface inside this try
         return code
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, BrokenPipeError) and known.command in READERS and silence_if_closed(sys.stdout):
+        if isinstance(error, BrokenPipeError) and reads and silence_if_closed(sys.stdout):
             return 0
         code, line = _answer(error, known.command)
         if line is None:
             raise
-        print(f"meds: {line}", file=sys.stderr)
+        print(f"meds: {printable(line)}", file=sys.stderr)
         return code
 
 
@@ -57,7 +69,7 @@ def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
     cause = innermost(error)
     known = DISK_ERRORS if cause is not error else DISK_ERRORS + PATH_ERRORS
     is_users = isinstance(cause, OSError) and cause.errno in known
-    if is_users or isinstance(cause, (ConfigError, MemoryCorruptionError, MemoryBusyError)):
+    if is_users or isinstance(cause, (ConfigError, UnusableFileError, MemoryCorruptionError, MemoryBusyError)):
         return 2, str(cause)
     if isinstance(error, ModuleNotFoundError):
         return 2, missing_extra(command, error)

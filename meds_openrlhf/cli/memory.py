@@ -108,13 +108,13 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def _recording(source: Path, target: Path, changed: dict[str, Any]) -> tuple[Recording, MedsSettings]:
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
-    from meds_openrlhf.files import refuse_inside
     from meds_openrlhf.memory.replay import read_recording, recording_of
     from meds_openrlhf.memory.stored import open_memory, settings_with
+    from meds_openrlhf.outputs import require_output
 
+    require_output(target, "--out")
     if source.is_dir():
         memory = open_memory(source)
-        refuse_inside(target, memory.paths.root)
         meds = memory.settings(changed)
         memory.transform(meds)  # raises ConfigError if they do not match
         return recording_of(memory), meds

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.files import SIZE_FACTOR
+from meds_openrlhf.options import above_0
 
 
 def add_command(
@@ -17,6 +19,8 @@ def add_command(
     words = {"help": summary.rpartition("`: ")[2].removesuffix("."), "description": " ".join(description.split())}
     parser: argparse.ArgumentParser = subparsers.add_parser(name, **words)
     parser.set_defaults(run=run, takes_overrides=takes_overrides)
+    factor = "read files up to N times larger than the limits in SECURITY.md"
+    parser.add_argument(SIZE_FACTOR, metavar="N", type=above_0, default=1.0, help=factor)
     return parser
 
 

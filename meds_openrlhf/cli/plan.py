@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Print the plan; returns 0 if it fits."""
-    config = load_config(arguments.config, overrides)
+    config = load_config(arguments.config, overrides, named_by_user=True)
     quiet_start(verbose=False)
     from meds_openrlhf.placement.report import draw
     from meds_openrlhf.placement.shortage import Shortage

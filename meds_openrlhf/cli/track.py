@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.extras import require_installed
 from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.files import open_file
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 
@@ -76,5 +77,5 @@ def goes_on(paths: RunPaths) -> bool:
         return False
     if load_config(paths.config).meds.lock_seconds is None:  # nothing is locked
         return not paths.model_complete.exists()
-    with paths.lock.open() as lock:
+    with open_file(paths.lock) as lock:
         return not try_lock(lock.fileno(), shared=True, optional=True)

@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Train; returns 0 when the run has finished."""
-    config = load_config(arguments.config, overrides)
+    config = load_config(arguments.config, overrides, named_by_user=True)
     train(config, resume=arguments.resume, verbose=arguments.verbose)
     return 0
 

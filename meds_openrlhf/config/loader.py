@@ -13,6 +13,8 @@ from meds_openrlhf.config.credentials import HIDDEN, credentials_in
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.section import build
+from meds_openrlhf.files import read_file
+from meds_openrlhf.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,16 @@ class RunConfig:
         return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> RunConfig:
+def load_config(
+    path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, named_by_user: bool = False
+) -> RunConfig:
     """Read ``path`` and apply ``overrides``, as typed (``--a.b value``) or by name; each ``--variant FILE:NAME`` first.
+
+    A file that is ``named_by_user`` may be a pipe, unlike the one in a run's folder.
 
     Raises ConfigError if the file is missing or not a mapping, or if a ``meds.`` key or its value is wrong.
     """
-    flat = flatten(read_mapping(Path(path), "CONFIG"))
+    flat = flatten(read_mapping(Path(path), "CONFIG", named_by_user=named_by_user))
     typed = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     references = typed.pop("variant", [])
     variants = [read_variant(reference) for reference in (references if isinstance(references, list) else [references])]
@@ -92,8 +98,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 def value_of(word: str) -> Any:
     """A typed word as YAML reads it, but `#### ` stays a text, not a comment, and `Answer: (.*)`, not a mapping."""
     try:
-        value = yaml.safe_load(word)
-    except (yaml.YAMLError, ValueError):  # ValueError: a date such as 2026-02-30
+        value = parse_yaml(word)
+    except ValueError:
         return word
     is_null = value is None and word.strip() in ("", "~", "null", "Null", "NULL")
     is_text = value is None or (isinstance(value, str) and word[:1] not in ("'", '"'))
@@ -101,11 +107,11 @@ def value_of(word: str) -> Any:
     return word if is_text and not is_null else value
 
 
-def read_mapping(path: Path, name: str) -> dict[str, Any]:
+def read_mapping(path: Path, name: str, *, named_by_user: bool = False) -> dict[str, Any]:
     """Read the mapping in a YAML file. Raises ConfigError about the argument ``name`` if the file does not hold one."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        content = parse_yaml(read_file(path, named_by_user=named_by_user).decode())
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise ConfigError(name, path, f"is not a readable YAML file ({reason}).") from error
     if not isinstance(content, dict):

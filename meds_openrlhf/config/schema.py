@@ -19,6 +19,7 @@ from meds_openrlhf.config.method import (
 )
 from meds_openrlhf.config.section import Section, That
 
+MOST_SHARDS = 1_000
 Count = Annotated[int, That("is at least 1", lambda count: count >= 1)]
 NotNegative = Annotated[float, That("is at least 0", lambda number: number >= 0)]
 Positive = Annotated[float, That("is above 0", lambda number: number > 0)]
@@ -211,6 +212,7 @@ class MedsSettings(Section, name="meds"):
     def __post_init__(self) -> None:
         super().__post_init__()
         features, memory, penalty, exploration = self.features, self.memory, self.penalty, self.exploration
+        memory.require(memory.shards <= MOST_SHARDS, "shards", f"must be at most {MOST_SHARDS}.")
         if memory.preset == ANSWERS:
             memory.require_default(OVERRIDES, 'does not apply to the preset "answers", which clusters equal answers.')
             hint = 'concerns layer logits, but the preset "answers" remembers final answers.'

@@ -14,6 +14,7 @@ from meds_openrlhf.config.errors import ConfigError, suggestion
 T = TypeVar("T")
 
 _kinds = partial(get_type_hints, include_extras=True)
+MOST = 10**8  # of any setting's number: a timer holds as many minutes
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "null"}
 _WORDS |= {list: "a list", dict: "a mapping"}
 
@@ -90,4 +91,6 @@ def _read(value: Any, kind: Any) -> tuple[str, Any]:
     if kind is float and type(value) in (int, str):  # YAML 1.1 reads 1e-6, which has no dot, as a string
         with suppress(ValueError):
             value = float(value)
+    if kind in (int, float) and type(value) is kind and not abs(value) <= MOST:
+        return _WORDS[kind] if value != value else f"{_WORDS[kind]} of at most 10^8", MISSING
     return _WORDS.get(kind, "a section: set the keys below it"), value if type(value) is kind else MISSING

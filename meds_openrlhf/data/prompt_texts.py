@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.files import lines_of, open_file
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import prompt_key
 
@@ -35,16 +36,16 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
         return {}
     column, template = str(flags.get("data.input_key", "input")), flags.get("data.input_template")  # OpenRLHF's default
     texts = {}
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+    with open_file(path) as file:
+        for line in lines_of(file, path):
             try:
-                row = parse_json(line)
-            except ValueError:
+                row = parse_json(line.decode(errors="replace"))
+                text = row.get(column) if isinstance(row, dict) else None
+                if isinstance(text, str):
+                    sent = template.replace("{}", text, 1) if isinstance(template, str) else text
+                    texts[prompt_key(sent)] = text
+            except ValueError:  # no JSON, or half of a character, which no engine was sent
                 continue
-            text = row.get(column) if isinstance(row, dict) else None
-            if isinstance(text, str):
-                sent = template.replace("{}", text, 1) if isinstance(template, str) else text
-                texts[prompt_key(sent)] = text
     return texts
 
 

@@ -6,15 +6,20 @@ Records are read in batches and yielded one by one, so that a large set is never
 from __future__ import annotations
 
 import json
+import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from meds_openrlhf.arrow_files import rows_of_parquet
 from meds_openrlhf.config.errors import ConfigError, how_to_install
+from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
+from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, require_size
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.rewards.boxed import last_boxed
 from meds_openrlhf.runtime.hub import hub_answers
@@ -121,9 +126,7 @@ def _records(source: Source) -> Iterator[Record]:
     if not path.exists():
         raise source.error(f"does not exist. {WANTED}")
     if path.suffix == ".parquet":
-        from pyarrow.parquet import ParquetFile
-
-        return chain.from_iterable(batch.to_pylist() for batch in ParquetFile(path).iter_batches(BATCH_ROWS))
+        return rows_of_parquet(path, open_file(path, named_by_user=True))
     if path.suffix in (".jsonl", ".json"):
         return _json_records(source, path)
     raise source.error("must end in .parquet, .jsonl or .json.")
@@ -131,11 +134,16 @@ def _records(source: Source) -> Iterator[Record]:
 
 def _json_records(source: Source, path: Path) -> Iterator[Record]:
     """The records of a JSON Lines file or of a JSON list."""
-    with path.open(encoding="utf-8-sig") as file:
-        is_list = file.read(1) == "["
-        file.seek(0)
-        lines = (_parsed(source, line.rstrip(), number) for number, line in enumerate(file, 1) if line.strip())
-        values = _parsed(source, file.read()) if is_list else lines
+    with open_file(path, named_by_user=True) as file:
+        begin = len(BOM_UTF8) if file.read(3) == BOM_UTF8 else 0
+        file.seek(begin)
+        is_list = file.read(1) == b"["
+        file.seek(begin)
+        if is_list:
+            require_size(path, os.fstat(file.fileno()).st_size, MOST_TEXT)
+        texts = enumerate((line.decode() for line in lines_of(file, path)), 1)
+        lines = (_parsed(source, line.rstrip(), number) for number, line in texts if line.strip())
+        values = _parsed(source, file.read().decode()) if is_list else lines
         for number, value in enumerate(values, 1):
             if not isinstance(value, dict):
                 raise source.error(f"record {number} is {value!r:.80}. Give one JSON object per line.")
@@ -153,6 +161,8 @@ def _parsed(source: Source, text: str, line: int = 1) -> Any:
 
 def _hub_records(source: Source) -> Iterator[Record]:
     """The records of the set's split on the hub, or in a folder copied from there."""
+    if source.path:
+        require_own_files(source.path, "--from")
     dataset, hint = source.dataset, f"Give a file: --from {source.dataset.name}=FILE"
     try:
         import datasets

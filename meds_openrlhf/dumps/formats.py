@@ -76,7 +76,7 @@ class Format:
             prompt=_text(prompt),
             response=_text(response, "assistant"),
             reward=_number(row, self.reward[0]),
-            truth=None if truth is None else str(truth),
+            truth=None if truth is None else _writable(str(truth)),
             step=None if step is None else _step(row, self.step[0]),
             messages=_messages(prompt) if _is_conversation(prompt) else (),
         )
@@ -116,14 +116,16 @@ def _of_trace(row: Row) -> Row:
         raise LeftOut("of a rollout that failed")
     path = sampled[-1:]
     try:
-        while (parent := nodes[path[0]]["parent"]) is not None and len(path) < len(nodes):
-            path.insert(0, parent)
-        *before, reply = (nodes[place]["message"] for place in path)
+        while (parent := nodes[path[-1]]["parent"]) is not None:
+            path.append(parent)
+            if len(path) > len(nodes):
+                raise IndexError("a node is its own ancestor")
+        reply, *before = (nodes[place]["message"] for place in path)
         rewards = row.get("rewards") or {}
         total = sum(rewards.values()) if rewards else None
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise LeftOut("whose nodes or rewards do not form a trace") from error
-    return {"reward": total, **row, "prompt": before, "completion": [reply]}
+    return {"reward": total, **row, "prompt": before[::-1], "completion": [reply]}
 
 
 def _of_lm_eval(row: Row) -> Row:
@@ -255,7 +257,9 @@ def _content(content: Any) -> str:
 
 
 def _messages(conversation: Sequence[Row]) -> tuple[dict[str, str], ...]:
-    return tuple({"role": str(turn.get("role")), "content": _content(turn.get("content"))} for turn in conversation)
+    return tuple(
+        {"role": _writable(str(turn.get("role"))), "content": _content(turn.get("content"))} for turn in conversation
+    )
 
 
 def _writable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import zlib
@@ -11,11 +12,20 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from typing import Any, BinaryIO
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
+from meds_openrlhf.arrow_files import rows_of_parquet
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, Format, LeftOut, Rollout, recognise
+from meds_openrlhf.files import (
+    MOST_TEXT,
+    UnusableFileError,
+    lines_of,
+    open_file,
+    require_size,
+    require_unpacked,
+)
 from meds_openrlhf.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".pt", ".eval")
@@ -64,6 +74,7 @@ class Dump:
         columns: Mapping[str, str] | None = None,
         without: Path | None = None,
     ):
+        self._named = set(files)
         self._files = sorted(_found(files, without and without.resolve()), key=_in_order)
         self._wanted = format_name
         self._columns = dict(columns or {})
@@ -113,7 +124,7 @@ class Dump:
     def _rollouts(self, path: Path) -> Iterator[Rollout]:
         self.counts.files += 1
         self._filter = self._wanted_filter
-        for place, row in _rows(path):
+        for place, row in _rows(path, named=path in self._named):
             try:
                 rollout = self._rollout(row, path)
             except LeftOut as reason:
@@ -149,7 +160,7 @@ def _found(files: Sequence[Path], without: Path | None) -> list[Path]:
             if not inside:
                 raise ConfigError("FILES", str(given), f"has no dump in it ({', '.join(SUFFIXES)}). Name another.")
             found += inside
-        elif not given.is_file():
+        elif not given.exists():
             raise ConfigError("FILES", str(given), "does not exist. Name dumps of rollouts, or their folder.")
         elif given.suffix not in SUFFIXES:
             raise ConfigError("FILES", str(given), f"must end in {', '.join(SUFFIXES)}. Name a dump of rollouts.")
@@ -172,24 +183,24 @@ def _step_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """Each line with its place. Raises ConfigError for a file that cannot be read at all."""
+def _rows(path: Path, named: bool) -> Iterator[tuple[str, Any]]:
+    """Each line with its place; ``named``: by the user. Raises ConfigError for a file that cannot be read at all."""
     readers = {".parquet": _rows_of_parquet, ".pt": _rows_of_torch, ".eval": _rows_of_inspect, ".json": _rows_of_json}
     rows = readers.get(path.suffix, _rows_of_lines)
     try:
-        yield from rows(path)
-    except ConfigError:
+        with open_file(path, named_by_user=named) as file:
+            yield from rows(path, file)
+    except (ConfigError, UnusableFileError):
         raise
     except _UNREADABLE as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ConfigError("FILES", str(path), f"cannot be read ({reason}). Leave it out.") from error
 
 
-def _rows_of_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield f"{path}, line {number}", _parsed(line)
+def _rows_of_lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(lines_of(file, path), 1):
+        if line.strip():
+            yield f"{path}, line {number}", _parsed(line.decode(errors="replace"))
 
 
 def _parsed(line: str | bytes) -> Any:
@@ -199,32 +210,34 @@ def _parsed(line: str | bytes) -> Any:
         return None
 
 
-def _rows_of_parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    from pyarrow.parquet import ParquetFile
-
-    with ParquetFile(path) as file:
-        rows = (row for batch in file.iter_batches(PORTION) for row in batch.to_pylist())
-        for number, row in enumerate(rows, 1):
-            yield f"{path}, row {number}", row
+def _rows_of_parquet(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    for number, row in enumerate(rows_of_parquet(path, file), 1):
+        yield f"{path}, row {number}", row
 
 
-def _rows_of_torch(path: Path) -> Iterator[tuple[str, Any]]:
+def _rows_of_torch(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """slime's: a dict of plain values; nothing in the file is executed."""
     import torch
 
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    if is_zipfile(file):
+        with ZipFile(file) as archive:
+            sizes = [info.file_size for info in archive.infolist()]
+        require_unpacked(path, os.fstat(file.fileno()).st_size, sum(sizes))
+    file.seek(0)
+    content = torch.load(file, map_location="cpu", weights_only=True)
     for number, sample in enumerate(content["samples"], 1):
         yield f"{path}, sample {number}", {**sample, "rollout_id": content.get("rollout_id")}
 
 
-def _rows_of_json(path: Path) -> Iterator[tuple[str, Any]]:
+def _rows_of_json(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Lines, or a single indented object: a log of Inspect's."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        if file.readline().strip() != "{":
-            yield from _rows_of_lines(path)
-            return
-        file.seek(0)
-        log = parse_json(file.read())
+    is_object = file.readline(MOST_TEXT).strip() == b"{"
+    file.seek(0)
+    if not is_object:
+        yield from _rows_of_lines(path, file)
+        return
+    require_size(path, os.fstat(file.fileno()).st_size, MOST_TEXT)
+    log = parse_json(file.read().decode(errors="replace"))
     if not isinstance(log.get("samples"), list):
         yield str(path), None
         return
@@ -232,28 +245,40 @@ def _rows_of_json(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"{path}, sample {number}", _inspect_row(sample, log)
 
 
-def _rows_of_inspect(path: Path) -> Iterator[tuple[str, Any]]:
+def _rows_of_inspect(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Inspect's archive: a JSON file per sample; nothing in it is written to disk."""
-    with ZipFile(path) as archive:
+    packed, unpacked = os.fstat(file.fileno()).st_size, 0
+    with ZipFile(file) as archive:
         names = dict.fromkeys(archive.namelist())  # of files with the same name, the last counts
         start = "header.json" if "header.json" in names else "_journal/start.json"  # the latter while it runs
-        log = parse_json(_content(archive, start))
+        log = parse_json(_content(path, archive, start))
         for name in filter(_INSPECT_SAMPLE.fullmatch, names):
-            yield f"{path}, {name}", _inspect_row(_parsed(_content(archive, name)), log)
+            content = _content(path, archive, name)
+            unpacked += len(content)
+            require_unpacked(path, packed, unpacked)
+            yield f"{path}, {name}", _inspect_row(_parsed(content), log)
 
 
 def _inspect_row(sample: Any, log: Mapping[str, Any]) -> dict[str, Any]:
     return {"model": log["eval"]["model"], INSPECT_SAMPLE: sample}
 
 
-def _content(archive: ZipFile, name: str) -> bytes:
-    """The content of a file in the archive. What zstd compressed, zipfile reads only from Python 3.14 on."""
+def _content(path: Path, archive: ZipFile, name: str) -> bytes:
+    """The content of a file in the archive. What zstd compressed, zipfile reads only from Python 3.14 on.
+
+    Raises UnusableFileError for more than `MOST_TEXT`, which no archive's own number hides.
+    """
     info = copy(archive.getinfo(name))
+    require_size(path, info.file_size, MOST_TEXT, f"{name} has")
     if info.compress_type != _ZSTD:
         return archive.read(info)
     from pyarrow import CompressedInputStream
 
+    info_size = info.file_size
     # To zipfile, the compressed bytes are the content; the checksum is of the decompressed ones.
     info.compress_type, info.file_size, info.CRC = ZIP_STORED, info.compress_size, None  # type: ignore[assignment]
     with archive.open(info) as stored, CompressedInputStream(stored, "zstd") as content:
-        return bytes(content.read())
+        found = bytes(content.read(info_size + 1))
+    if len(found) > info_size:
+        raise BadZipFile(f"{name} is longer than the archive says")
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from meds_openrlhf.features.answer import AnswerOpenings, answer_start
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
@@ -61,6 +62,7 @@ class RunFolder:
         self._format = MemoryFormat.of(config.meds, None if fingerprints is None else fingerprints.config, None)
         self._require_own()
         self._shard: MemoryShard | None = None
+        self._lock: BinaryIO | None = None
         self._metrics = StepLog(self._paths.metrics)
         self._lines = {line["step"]: line for line in self._metrics.read()}
         self.filled = Filled()
@@ -85,6 +87,8 @@ class RunFolder:
         """Release the folder."""
         if self._shard is not None:
             self._shard.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _begin(self, rollouts: Sequence[Rollout]) -> None:
         if self._fingerprints is not None:
@@ -92,6 +96,10 @@ class RunFolder:
         if not self._paths.config.exists():
             self._paths.root.mkdir(parents=True, exist_ok=True)
             write_atomically(self._paths.config, self._config.as_yaml())
+        try:
+            self._lock = lock_folder(self._paths.lock, 0.0)
+        except FolderInUseError as error:
+            raise ConfigError("--out", str(self._paths.root), str(error)) from error
 
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""

@@ -30,6 +30,7 @@ from meds_openrlhf.evaluation.settings import (
     problems_hash,
     write_settings,
 )
+from meds_openrlhf.paths import inside
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Evaluation:
 
     def _subject(self, known: KnownModel) -> Subject:
         request = self.request
-        folder = request.out / known.model.label
+        folder = inside(request.out, known.model.label)
         wanted = Settings(
             model=known.model.source,
             fingerprint=known.fingerprint,
@@ -110,7 +111,7 @@ class Evaluation:
         verdicts: list[bool] = []  # of the samples that exist
         for benchmark in self.benchmarks:
             name = benchmark.name
-            store = stores[name] = stack.enter_context(SampleStore(subject.folder / f"{name}.jsonl"))
+            store = stores[name] = stack.enter_context(SampleStore(inside(subject.folder, f"{name}.jsonl")))
             blocks += make_blocks(name, store.missing(benchmark.problems, n), subject.prompts[name])
             verdicts += store.verdicts(n)
         total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * n

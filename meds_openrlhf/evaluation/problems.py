@@ -11,6 +11,7 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.evaluation.models.naming import LABEL
+from meds_openrlhf.files import lines_of, open_file
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.rewards import gym_problem
 from meds_openrlhf.rewards.gym_label import is_label
@@ -58,7 +59,8 @@ def read_problems(path: Path) -> list[Problem]:
     is missing, empty or neither text nor number, an id occurs twice, or a label of reasoning-gym makes no problem.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        with open_file(path, named_by_user=True) as file:
+            lines = [line.rstrip(b"\r\n") for line in lines_of(file, path)]
     except OSError as error:
         raise _error(path, f"cannot be read: {error.strerror}") from error
     if not lines:
@@ -82,7 +84,7 @@ def read_problems(path: Path) -> list[Problem]:
 def _path(word: str, data: Path) -> Path:
     by_path = word.endswith(SUFFIX) or "/" in word
     path = Path(word) if by_path else data / f"{word}{SUFFIX}"
-    if path.is_file():
+    if path.exists():
         return path
     if word in PAPERS:
         raise _error(word, f"is not at {path}. Make it with `meds data prepare {word}`.")

@@ -15,7 +15,8 @@ from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison, evalua
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.evaluation.settings import Settings, read_settings
 from meds_openrlhf.evaluation.tables import estimates, json_text, models_and_sampling, sections
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
+from meds_openrlhf.paths import inside
 from meds_openrlhf.results.figures import write_figure
 from meds_openrlhf.results.intervals import LEVEL, RESAMPLES
 
@@ -49,7 +50,7 @@ def write_report_of_labels(
     labels: dict[str, Settings] = {}
     for label in dict.fromkeys([*first, *present]):
         try:
-            settings = read_settings(out / label)
+            settings = read_settings(inside(out, label))
         except ConfigError as error:
             tell(f"{label} is left out of the report: {error.value} {error.hint}")
             continue
@@ -74,7 +75,7 @@ def results_of_labels(
             tell(f"{label} is left out of the report: {difference}")
             continue
         for benchmark in benchmarks:
-            path = out / label / f"{benchmark.name}.jsonl"
+            path = inside(out, f"{label}/{benchmark.name}.jsonl")
             samples = list(iterate_samples(path, texts=False)) if path.is_file() else []
             present = {(sample.problem, sample.index) for sample in samples if sample.index < n}
             lacking = len({(problem.id, index) for problem in benchmark.problems for index in range(n)} - present)
@@ -105,4 +106,4 @@ def write_report(folder: Path, results: Sequence[BenchmarkResult], settings: Map
 
 def first_table(folder: Path) -> str:
     """The overview of the report in ``folder``, with its title; all the rest is in ``report.md``."""
-    return (folder / TABLE).read_text(encoding="utf-8").split("\n### ")[0]
+    return read_file(folder / TABLE, MOST_TEXT).decode().split("\n### ")[0]

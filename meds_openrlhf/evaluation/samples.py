@@ -7,14 +7,13 @@ the next writer truncates it. Any other damage is an error and never silently dr
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.files import append_whole, cut_torn_line, sync_folder
+from meds_openrlhf.files import append_whole, cut_torn_line, lines_of, open_file, open_own, sync_folder
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import try_lock
 
@@ -45,15 +44,15 @@ class SampleStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = open_own(path)
         try:
-            if not try_lock(self._descriptor, optional=True):  # held until the descriptor is closed
+            if not try_lock(self._file.fileno(), optional=True):  # held until the file is closed
                 hint = "is being written by another process. Wait until it ends, or stop it."
                 raise ConfigError("samples", str(path), hint)
             sync_folder(path.parent)
             samples = iterate_samples(path, texts=False)
             self._right = {(sample.problem, sample.index): sample.right for sample in samples}
-            cut_torn_line(path)
+            cut_torn_line(self._file.fileno())
         except BaseException:  # release the lock, also on Ctrl-C
             self.close()
             raise
@@ -63,7 +62,7 @@ class SampleStore:
 
         Raises OSError on a full disk. On an error or an interrupt, no sample is added.
         """
-        append_whole(self._descriptor, "".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode())
+        append_whole(self._file.fileno(), "".join(f"{json.dumps(asdict(sample))}\n" for sample in samples).encode())
         self._right.update({(sample.problem, sample.index): sample.right for sample in samples})
 
     def verdicts(self, n: int) -> list[bool]:
@@ -86,7 +85,7 @@ class SampleStore:
 
     def close(self) -> None:
         """Close the file and release its lock."""
-        os.close(self._descriptor)
+        self._file.close()
 
     def __enter__(self) -> SampleStore:
         return self
@@ -102,12 +101,13 @@ def iterate_samples(path: Path, *, texts: bool = True) -> Iterator[Sample]:
     other damage and if a sample occurs twice.
     """
     seen: set[tuple[str, int]] = set()
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    with open_file(path) as file:
+        for number, line in enumerate(lines_of(file, path), start=1):
             if not line.endswith(b"\n"):
                 return
             try:
                 sample = Sample(**parse_json(line.decode()))  # json.loads would guess the encoding of bytes
+                _require_types(sample)
                 if (sample.problem, sample.index) in seen:
                     raise ValueError(f"sample {sample.index} of problem {sample.problem!r} occurs twice")
             except (ValueError, TypeError) as error:  # TypeError: other fields than a sample's
@@ -115,3 +115,11 @@ def iterate_samples(path: Path, *, texts: bool = True) -> Iterator[Sample]:
                 raise ConfigError("samples", f"{path}, line {number}", hint) from error
             seen.add((sample.problem, sample.index))
             yield sample if texts else replace(sample, text="")
+
+
+def _require_types(sample: Sample) -> None:
+    """Raise TypeError unless each value has its field's type: JSON holds anything, and NaN for a number."""
+    kinds = {"problem": str, "index": int, "text": str, "tokens": int, "truncated": bool, "right": bool}
+    wrong = [name for name, kind in kinds.items() if type(getattr(sample, name)) is not kind]
+    if wrong or not isinstance(sample.answer, (str, type(None))) or sample.index < 0:
+        raise TypeError(f"{', '.join(wrong) or 'answer or index'} has another type than a sample's")

@@ -13,8 +13,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import Pattern
 from meds_openrlhf.config.section import fit
 from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.paths import inside
 
 MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 SETTINGS = "settings.json"
@@ -94,11 +95,11 @@ def problems_hash(problems: Sequence[Problem]) -> str:
 
 def read_settings(folder: Path) -> Settings | None:
     """Read a label's settings; None if the folder is not a label's. Raises ConfigError if they cannot be read."""
-    path = folder / SETTINGS
+    path = inside(folder, SETTINGS)
     if not path.is_file():
         return None
     try:
-        return Settings(**parse_json(path.read_text(encoding="utf-8")))
+        return Settings(**parse_json(read_file(path)))
     except (ValueError, TypeError, OSError) as error:
         hint = f"cannot be read as the settings of a label ({error}). Name another folder."
         raise ConfigError("--out", str(path), hint) from error

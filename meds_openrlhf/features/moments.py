@@ -6,20 +6,38 @@ a pass over the data and with O(d^2) memory.
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from io import BytesIO
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import open_file, require_unpacked, write_atomically
 
 FloatArray = NDArray[np.float64]
 WINDOW = 50  # steps
+# What numpy and zipfile raise for a file that is damaged, or not theirs.
+_DAMAGE = (
+    BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    NotImplementedError,
+    SyntaxError,
+)
 
 
 @dataclass(frozen=True)
@@ -120,12 +138,17 @@ class DiversityTracker:
         write_atomically(path, content.getvalue())
 
     def load(self, path: Path) -> None:
-        """Restore the saved state, without unpickling."""
-        with np.load(path, allow_pickle=False) as saved:
-            for name, steps in self._saved.items():
-                steps.clear()
-                parts = zip(saved[f"{name}_count"].tolist(), saved[f"{name}_mean"], saved[f"{name}_scatter"])
-                steps.extend(Moments(count, mean, scatter) for count, mean, scatter in parts)
+        """Restore the saved state, without unpickling. Raises ConfigError if the file is missing or damaged."""
+        try:
+            with open_file(path) as file, np.load(file, allow_pickle=False) as saved:
+                packed = os.fstat(file.fileno()).st_size
+                require_unpacked(path, packed, sum(info.file_size for info in saved.zip.infolist()))
+                for name, steps in self._saved.items():
+                    steps.clear()
+                    parts = zip(saved[f"{name}_count"].tolist(), saved[f"{name}_mean"], saved[f"{name}_scatter"])
+                    steps.extend(Moments(count, mean, scatter) for count, mean, scatter in parts)
+        except _DAMAGE as error:
+            raise ConfigError("RUN", str(path), f"is damaged ({error}). Restore it from a backup.") from error
 
 
 def _less_group_means(vectors: FloatArray, groups: NDArray[np.integer]) -> FloatArray:

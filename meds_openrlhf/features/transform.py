@@ -63,7 +63,13 @@ class FeatureTransform:
 
     def dimensions(self, layers: int) -> int:
         """Return the number d of values that `select` returns per row of ``layers`` logits."""
-        return len(self.matrix(layers))
+        return int(self.select(np.zeros((1, layers))).shape[1])
+
+    def compared(self, layers: int) -> NDArray[np.bool_]:
+        """Return which of N = ``layers`` layers (N,) a vector depends on."""
+        last = self.dimensions(layers) + (self.difference != "none")
+        chosen: NDArray[np.bool_] = np.arange(layers) >= layers - last
+        return chosen
 
     def _count(self, available: int) -> int:
         if self.layers == "all":

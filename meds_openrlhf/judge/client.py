@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
 
@@ -20,13 +21,16 @@ from tqdm import tqdm
 
 from meds_openrlhf.config.credentials import hidden
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import MIB, UnusableFileError, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.judge.question import Question, WordsQuestion, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
 
+# The HTTP library of this version of `openai`, which handles its errors alone: httpx, or its successor.
+httpx: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 Answer = tuple[int, ...]
 Words = tuple[str, ...]
+MOST_REPLY = 16 * MIB
 _LONGEST_MESSAGE = 300  # characters of a server's message in an error
 Body = dict[str, Any]  # of a request; it contains no secrets
 
@@ -60,11 +64,14 @@ class ReplyCache:
         """The reply, or None if there is none yet. Raises ConfigError if the file does not contain a reply."""
         path = self.path(body)
         try:
-            entry = parse_json(path.read_bytes())
-            return Reply(entry["text"], entry["tokens"])
+            entry = parse_json(read_file(path))
+            text, tokens = entry["text"], entry["tokens"]
+            if not isinstance(text, str) or type(tokens) not in (int, type(None)):
+                raise TypeError(entry)
+            return Reply(text, tokens)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (UnusableFileError, ValueError, KeyError, TypeError) as error:
             raise ConfigError("--cache", str(path), "is not the reply of a judge. Delete that file.") from error
 
     def write(self, body: Body, reply: Reply) -> None:
@@ -83,6 +90,39 @@ class Tally:
     cached: int = 0
     asked_again: int = 0  # after a malformed reply
     malformed: int = 0  # questions left without an answer
+
+
+class BoundedClient(openai.DefaultAsyncHttpxClient):
+    """Reads each reply whole, within ``seconds`` and `MOST_REPLY` bytes: its own timeout is of single reads.
+
+    What it raises, the `openai` package retries. To another address than the user named, texts of the run must not go.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(follow_redirects=False, headers={"Accept-Encoding": "identity"})
+        self._seconds = seconds
+
+    async def send(self, request: Any, **options: Any) -> Any:
+        """Send the request and return the response with its content."""
+        try:
+            return await asyncio.wait_for(self._whole(request, options), self._seconds)
+        except (asyncio.TimeoutError, TimeoutError):
+            raise httpx.ReadTimeout(f"no whole reply within {self._seconds:g} s", request=request) from None
+
+    async def _whole(self, request: Any, options: dict[str, Any]) -> Any:
+        response = await super().send(request, **{**options, "stream": True})
+        try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise httpx.ReadError("the reply is compressed, which was not asked for", request=request)
+            content = bytearray()
+            async for part in response.aiter_raw():
+                content += part
+                if len(content) > MOST_REPLY:
+                    raise httpx.ReadError(f"the reply has more than {MOST_REPLY / MIB:.0f} MiB", request=request)
+        finally:
+            await response.aclose()
+        kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"transfer-encoding"]
+        return httpx.Response(response.status_code, headers=kept, content=bytes(content), request=request)
 
 
 class JudgeClient:
@@ -124,8 +164,7 @@ class JudgeClient:
             api_key=self._key or "none",  # a server that needs no key ignores it
             timeout=self.settings.timeout,
             max_retries=self.settings.tries - 1,
-            # To another address than the user named, texts of the run must not go.
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
+            http_client=BoundedClient(self.settings.timeout),
         )
         async with server:
             with tqdm(total=len(questions), desc="judge", disable=None) as progress:
@@ -184,7 +223,7 @@ class JudgeClient:
             )
         except openai.APIStatusError as error:
             raise self._refusal(error) from None
-        except (openai.APIError, ValueError) as error:  # no connection, no answer in time, or no JSON
+        except (openai.APIError, ValueError, RecursionError) as error:  # no connection, no answer in time, or no JSON
             reason = self._readable(f"{error} {error.__cause__ or ''}")
             hint = f"failed {self.settings.tries} times, the last time with: {reason}"
             raise ConfigError("--judge-url", self.settings.base_url, hint) from None

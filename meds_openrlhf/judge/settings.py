@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from meds_openrlhf.config.credentials import credentials_in
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.options import add_options, option, positive
+from meds_openrlhf.options import above_0, add_options, option, positive
 
 PROVIDER = "https://api.openai.com/v1"
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -54,7 +54,7 @@ class JudgeSettings:
     ] = False
     attempts: Annotated[int, option("maximum attempts per question if replies are malformed", "N", type=positive)] = 3
     tries: Annotated[int, option("maximum times that a request is sent if the server fails", "N", type=positive)] = 6
-    timeout: Annotated[float, option("timeout of one request", "SECONDS", type=float)] = 180.0
+    timeout: Annotated[float, option("timeout of a whole reply", "SECONDS", type=above_0)] = 180.0
     concurrency: Annotated[int, option("maximum concurrent requests", "N", type=positive)] = 8
     cache: Annotated[Path, option("folder for the replies", "FOLDER", flag="--cache", type=Path)] = Path("judge-cache")
     most_requests: Annotated[

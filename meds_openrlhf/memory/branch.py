@@ -84,7 +84,7 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
         paths.root.rename(old.root)
         changed = replace(found, shards=wanted.shards, format_version=FORMAT_VERSION)
         copied = _copy(StoredMemory(old, found), paths, changed)
-        for manifest in sorted(old.snapshots.glob("*.json")):
+        for manifest in old.manifests():
             try:
                 _commit(copied, paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
             except MemoryCorruptionError as error:

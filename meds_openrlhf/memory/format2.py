@@ -16,9 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from meds_openrlhf.files import open_file
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import log_schema, step_of
+from meds_openrlhf.paths import entries_of, inside
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,9 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     An unreadable end of a segment is skipped with a warning, because a process may have died while it wrote. If the
     segment is damaged instead, `state_of` finds that rows of a snapshot are missing.
     """
-    for path in sorted(folder.glob("[0-9]" * 6 + ".arrow")):
+    for path in entries_of(folder.parent, folder):
+        if not SEGMENT_PATH.fullmatch(f"{folder.name}/{path.name}"):
+            continue
         for batch, _ in _read_segment(path, schema):
             yield batch
 
@@ -46,7 +50,7 @@ def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> Log
         name, wanted = segment["name"], (segment["bytes"], segment["rows"], segment["batches"])
         if not isinstance(name, str) or not SEGMENT_PATH.fullmatch(name):
             raise MemoryCorruptionError(f"{manifest}: names {name!r}, which is not a segment of a memory")
-        path, found = manifest.parents[1] / name, (0, 0, 0)
+        path, found = inside(manifest.parents[1], name), (0, 0, 0)
         for batch, end in _read_segment(path, log_schema(layers)) if path.is_file() else ():
             if end <= wanted[0]:
                 found = end, found[1] + len(batch), found[2] + 1
@@ -59,7 +63,8 @@ def state_of(segments: list[dict[str, Any]], manifest: Path, layers: int) -> Log
 
 def _read_segment(path: Path, schema: pa.Schema) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Yield the batches of a segment, each with the byte at which it ends, up to the first incomplete batch."""
-    content = path.read_bytes()
+    with open_file(path) as file:
+        content = file.read()
     source = pa.BufferReader(content)
     end = 0
     try:

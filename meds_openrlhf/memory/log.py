@@ -6,8 +6,7 @@ the specification.
 
 from __future__ import annotations
 
-import re
-import zlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,22 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from meds_openrlhf.files import sync_folder, write_atomically
+from meds_openrlhf.arrow_files import (
+    CHECKSUM,
+    NO_CHECKSUM,
+    DamagedArrowError,
+    matches_checksum,
+    read_arrow,
+    require_no_nulls,
+    with_checksum,
+)
+from meds_openrlhf.files import open_file, sync_folder, write_atomically
 from meds_openrlhf.locks import WAIT_SECONDS, FolderInUseError, lock_folder
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.rows import Sharding, step_of
 from meds_openrlhf.paths import MemoryPaths, step_file, step_files
 
-CHECKSUM = re.compile(rb"crc32=([0-9a-f]{8})")
-NO_CHECKSUM = b"crc32=00000000"  # placeholder while the checksum of a file is computed
+ASIDE = "aside"  # the folder of a shard's files that it no longer reads
 
 
 @dataclass(frozen=True)
@@ -35,36 +42,47 @@ class LogState:
 
 def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) -> Path:
     """Durably write whole steps, in order, to one file of a shard's folder; return its path. Raises OSError."""
-    metadata = {"shard": str(sharding.shard), "shards": str(sharding.shards), "checksum": NO_CHECKSUM.decode()}
+    metadata = {"shard": str(sharding.shard), "shards": str(sharding.shards), CHECKSUM: NO_CHECKSUM.decode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema.with_metadata(metadata)) as writer:
         for batch in batches:
             writer.write_batch(batch.replace_schema_metadata(None))
-    content = sink.getvalue().to_pybytes()
     path = step_file(folder, step_of(batches[0]), step_of(batches[-1]))
-    write_atomically(path, content.replace(NO_CHECKSUM, b"crc32=%08x" % zlib.crc32(content), 1))
+    write_atomically(path, with_checksum(sink.getvalue().to_pybytes()))
     return path
 
 
 def read_rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Read a file, a batch for each step. Raises MemoryCorruptionError if a byte differs from what was written."""
+    """Read a file, a batch for each step. Raises MemoryCorruptionError unless it is whole and is what was written."""
     try:
-        content = memoryview(path.read_bytes())
+        with open_file(path) as file:
+            content = memoryview(file.read())
     except FileNotFoundError:
         raise
     except OSError as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error.strerror or error})") from error
-    found = CHECKSUM.search(content)
-    before = zlib.crc32(NO_CHECKSUM, zlib.crc32(content[: found.start()])) if found else 0
-    if found is None or zlib.crc32(content[found.end() :], before) != int(found[1], 16):
+    if not matches_checksum(content):
         raise MemoryCorruptionError(f"{path}: is damaged (it does not match its checksum); restore it from a backup")
-    reader = pa.ipc.open_stream(content)
-    if not reader.schema.equals(schema):
-        raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
-    batches = list(reader)
-    if path != step_file(path.parent, step_of(batches[0]), step_of(batches[-1])):
+    try:
+        table = read_arrow(path, content)
+        if not table.schema.equals(schema):
+            raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
+        require_no_nulls(table)
+        batches = [batch.replace_schema_metadata(table.schema.metadata) for batch in table.to_batches()]
+        Sharding.of(table.schema)
+        steps = [_only_step(batch) for batch in batches]
+    except (DamagedArrowError, ValueError) as error:
+        raise MemoryCorruptionError(f"{path}: is damaged ({error}); restore it from a backup") from error
+    if not steps or steps != sorted(set(steps)) or path != step_file(path.parent, steps[0], steps[-1]):
         raise MemoryCorruptionError(f"{path}: does not hold the steps of its name; restore it from a backup")
     return batches
+
+
+def _only_step(batch: pa.RecordBatch) -> int:
+    steps = batch.column("step").unique()
+    if len(steps) != 1:
+        raise DamagedArrowError("a batch has rows of several steps")
+    return step_of(batch)
 
 
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -75,14 +93,16 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """
     done = -1
     while True:
+        files = step_files(folder)[0]
         try:
-            for file in step_files(folder)[0]:
+            for file in files:
                 if file.last > done:
                     yield from (batch for batch in read_rows(file.path, schema) if step_of(batch) > done)
                     done = file.last
             return
-        except FileNotFoundError:
-            continue
+        except FileNotFoundError as error:
+            if step_files(folder)[0] == files:
+                raise MemoryCorruptionError(f"{error.filename}: leads nowhere; restore it from a backup") from error
 
 
 def lock_shard(folder: Path, seconds: float | None) -> BinaryIO:
@@ -110,17 +130,20 @@ class ShardLog:
     def open(self) -> Iterator[pa.RecordBatch]:
         """Lock the folder and yield its rows, oldest step first; exhaust the iterator before `append`.
 
-        Raises MemoryBusyError if another process writes to the folder, and MemoryCorruptionError if a file is damaged.
+        Files whose rows a merged file also has are moved aside, after that has been read. Raises MemoryBusyError if
+        another process writes to the folder, and MemoryCorruptionError if a file is damaged.
         """
         self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         self.last_step, self.rows, self.bytes = -1, 0, 0
         files, left_over = step_files(self._folder)
-        self._remove(left_over)
         for file in files:
             for batch in self._read(file.path):
+                if step_of(batch) <= self.last_step:
+                    raise MemoryCorruptionError(f"{file.path}: has rows of steps that other files have too")
                 self.last_step, self.rows = step_of(batch), self.rows + len(batch)
                 yield batch
             self.bytes += file.path.stat().st_size
+        self._move_aside(left_over)
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Store one step's rows; they are on disk when this returns. Raises OSError, with nothing stored, otherwise."""
@@ -144,15 +167,18 @@ class ShardLog:
         parts = [file.path for file in step_files(self._folder)[0] if file.first == file.last]
         if len(parts) > 1:
             batches = [batch for path in parts for batch in self._read(path)]
-            write_rows(self._folder, batches, self._sharding)
-            self._remove(parts)
+            merged = write_rows(self._folder, batches, self._sharding)
+            self._read(merged)
+            for path in parts:
+                path.unlink()
+            sync_folder(self._folder)
             self.bytes = sum(file.path.stat().st_size for file in step_files(self._folder)[0])
         return LogState(self.last_step, {self._folder.name: self.rows})
 
     def restore(self, state: LogState) -> None:
-        """Remove all rows that were stored after ``state``, the state of the whole memory; call `open` afterwards.
+        """Move all rows aside that were stored after ``state``, that of the whole memory; call `open` afterwards.
 
-        Raises MemoryCorruptionError, before it removes anything, if the number of rows up to the state's step differs.
+        Raises MemoryCorruptionError, before it moves anything, if the number of rows up to the state's step differs.
         """
         self._lock = self._lock or lock_shard(self._folder, self._lock_seconds)
         files, left_over = step_files(self._folder)
@@ -169,10 +195,10 @@ class ShardLog:
         if rows != wanted:
             found = f"holds {rows} rows up to step {state.step}, and the snapshot to restore has {wanted}"
             raise MemoryCorruptionError(f"{self._folder}: {found}; restore its files from a backup")
-        self._remove(left_over)  # first: the file of `cut` may have the name of one
+        self._move_aside(left_over)  # first: the file of `cut` may have the name of one
         if cut:
             write_rows(self._folder, cut, self._sharding)
-        self._remove(doomed)
+        self._move_aside(doomed)
 
     def close(self) -> None:
         """Release the folder for other processes."""
@@ -187,8 +213,11 @@ class ShardLog:
             raise MemoryCorruptionError(f"{path}: was written by {sharding}, and is read by {self._sharding}")
         return batches
 
-    def _remove(self, paths: list[Path]) -> None:
+    def _move_aside(self, paths: list[Path]) -> None:
+        """Take files out of the log, in place of those with the same names that were moved aside before."""
+        aside = self._folder / ASIDE
         for path in paths:
-            path.unlink(missing_ok=True)
+            aside.mkdir(exist_ok=True)
+            os.replace(path, aside / path.name)
         if paths:
             sync_folder(self._folder)

@@ -113,7 +113,7 @@ class MemoryPool:
 
     def prune_snapshots(self, keep: set[str]) -> None:
         """Remove snapshots whose name is not in ``keep``, since their checkpoints no longer exist."""
-        for path in self._paths.snapshots.glob("*.json"):
+        for path in self._paths.manifests():
             if path.stem not in keep:
                 path.unlink()
 

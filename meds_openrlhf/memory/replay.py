@@ -16,21 +16,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from meds_openrlhf.arrow_files import DamagedArrowError, decoded_bytes, read_arrow
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.settings import transform_of
-from meds_openrlhf.files import published_file
+from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.stored import StoredMemory
+from meds_openrlhf.outputs import output_file
 from meds_openrlhf.paths import MemoryPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
+
+
+def _is_key(found: pa.DataType) -> bool:
+    plain = found.value_type if pa.types.is_dictionary(found) else found
+    return bool(pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_integer(plain))
+
 
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _COLUMNS = {
     "step": ("an integer", pa.types.is_integer),
-    "prompt_key": ("string", lambda _: True),
+    "prompt_key": ("string", _is_key),
     "correct": ("bool", pa.types.is_boolean),
     "layer_logits": (
         "fixed_size_list<float32>",
@@ -57,12 +65,13 @@ class Recording:
 def read_recording(path: Path) -> Recording:
     """Read an Arrow IPC file or stream. Raises ConfigError if it is neither or a column does not fit."""
     try:
-        source = pa.memory_map(str(path))
-        is_file = source.read(6) == b"ARROW1"
-        source.seek(0)
-        table = (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).read_all()
-        table.validate()
-    except (pa.ArrowInvalid, OSError) as error:
+        with open_file(path, named_by_user=True) as file:
+            content = file.read()
+        table = read_arrow(path, content)
+        require_unpacked(path, len(content), decoded_bytes(table))
+    except UnusableFileError:
+        raise
+    except (DamagedArrowError, OSError) as error:
         _refuse(path, f"cannot be read as Arrow ({' '.join(str(error).split())})")
     for name, (wanted, fits) in _COLUMNS.items():
         if table.schema.get_field_index(name) < 0:
@@ -139,11 +148,7 @@ def replay(recording: Recording, settings: MedsSettings, target: Path) -> Replay
     table = recording.table.select([name for name in recording.table.column_names if name not in answers])
     for name, values in answers.items():
         table = table.append_column(pa.field(name, values.type, nullable=name == "label"), values)
-    with (
-        published_file(target) as path,
-        pa.OSFile(str(path), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as writer,
-    ):
+    with output_file(target, "--out") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     return ReplaySummary(
         rows=len(labels),

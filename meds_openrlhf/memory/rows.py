@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +26,12 @@ class Sharding:
 
     @staticmethod
     def of(schema: pa.Schema) -> Sharding:
-        """Read from the schema of a file which shard it belongs to."""
-        return Sharding(int(schema.metadata[b"shard"]), int(schema.metadata[b"shards"]))
+        """Read from the schema of a file which shard it belongs to. Raises ValueError if it does not say that."""
+        found = [(schema.metadata or {}).get(name, b"") for name in (b"shard", b"shards")]
+        numbers = [int(digits) if re.fullmatch(rb"[0-9]{1,9}", digits) else -1 for digits in found]
+        if not 0 <= numbers[0] < numbers[1]:
+            raise ValueError(f"it belongs to no shard: {found[0]!r} of {found[1]!r}")
+        return Sharding(*numbers)
 
 
 _INCOMING = ("sample", "prompt", "correct", "layer_logits")

@@ -10,18 +10,19 @@ from typing import Any
 
 from meds_openrlhf.config import method
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
 from meds_openrlhf.features import final_answer
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.settings import features_of_rows
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory import format2
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState
-from meds_openrlhf.paths import MemoryPaths
+from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 FORMAT_VERSION = 3
+MOST_VALUES = 65_536  # of a row: layers, or what a user's function returns
 BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that were copied from another memory
 ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
 
@@ -101,9 +102,13 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
             hint = f"has a memory of format {version}, but this version reads 2 and {FORMAT_VERSION}. Update it."
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
-        mappings, numbers = (found.model, found.features), (found.shards, found.layers, found.step_offset)
-        if not all(isinstance(value, dict) for value in mappings) or any(type(number) is not int for number in numbers):
+        if not all(isinstance(value, dict) for value in (found.model, found.features)):
             raise TypeError("a field has the wrong type")
+        limits = {"shards": (1, MOST_SHARDS), "layers": (1, MOST_VALUES), "step_offset": (0, MOST_STEPS)}
+        for name, (least, most) in limits.items():
+            number = getattr(found, name)
+            if type(number) is not int or not least <= number <= most:
+                raise TypeError(f"{name} has the wrong type, or is not from {least} to {most}: {number!r}")
     except (AttributeError, TypeError) as error:
         raise MemoryCorruptionError(f"{source}: is not a memory format ({error})") from error
     return found
@@ -138,6 +143,8 @@ def read_snapshot(path: Path) -> Snapshot:
         if memory_format.format_version == 2:
             return Snapshot(memory_format, format2.state_of(found["segments"], path, memory_format.layers))
         state = LogState(index(found["step"]), {folder: index(count) for folder, count in found["rows"].items()})
+        if not -1 <= state.step < MOST_STEPS or min(state.rows.values(), default=0) < 0:
+            raise TypeError("a step or a count is impossible")
     except (KeyError, TypeError, AttributeError) as error:
         raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
     return Snapshot(memory_format, state)
@@ -145,6 +152,6 @@ def read_snapshot(path: Path) -> Snapshot:
 
 def _read_json(path: Path) -> Any:
     try:
-        return parse_json(path.read_bytes())
+        return parse_json(read_file(path))
     except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error

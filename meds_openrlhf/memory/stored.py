@@ -27,7 +27,7 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
 from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
-from meds_openrlhf.paths import MemoryPaths, RunPaths
+from meds_openrlhf.paths import MemoryPaths, RunPaths, entries_of
 
 FEATURE_SETTINGS = ("layers", "difference", "normalize")  # those of `meds.features` that a memory's format stores
 
@@ -83,10 +83,6 @@ class StoredMemory:
             hint = f"this memory holds {content}. Choose a preset for those."
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
         return transform_of(meds, self.format.layers)
-
-    def manifests(self) -> list[Path]:
-        """Return the manifests of the snapshots, step 5 before step 10."""
-        return sorted(self.paths.snapshots.glob("*.json"), key=lambda path: (len(path.stem), path.stem))
 
     def batches_in(self, folder: Path) -> Iterator[pa.RecordBatch]:
         """Yield the rows in a shard's folder, a batch for each step; its schema names the shard.
@@ -177,7 +173,8 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
     rows = memory.load(settings)
     history = rows.history
     wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
-    files = [file for folder in memory.paths.shard_folders().values() for file in folder.glob("*.arrow")]
+    folders = memory.paths.shard_folders().values()
+    files = [file for folder in folders for file in entries_of(memory.paths.root, folder) if file.suffix == ".arrow"]
     offset = memory.format.step_offset
     steps = (np.unique(rows.step) - offset).tolist()
     return Overview(
@@ -189,7 +186,7 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
         last_step=steps[-1] if steps else None,
         files=len(files),
         bytes=sum(file.stat().st_size for file in files),
-        snapshots=[path.stem for path in memory.manifests()],
+        snapshots=[path.stem for path in memory.paths.manifests()],
         clusters=history.clusters,
         noise=history.noise,
         biggest=heapq.nlargest(top, _facts(rows, offset), key=lambda cluster: cluster.size),
@@ -220,9 +217,9 @@ def verify_memory(memory: StoredMemory) -> Verification:
     complete checkpoint names are left over from steps that a restart has undone, and are not checked.
     """
     damage, snapshots = [], {}
-    markers = None if memory.run is None else memory.run.complete
-    whole = None if markers is None or not markers.is_dir() else {marker.name for marker in markers.iterdir()}
-    for path in memory.manifests():
+    run = memory.run
+    whole = {marker.name for marker in run.markers()} if run is not None and run.complete.is_dir() else None
+    for path in memory.paths.manifests():
         if whole is None or path.stem in {BRANCH_SNAPSHOT, *whole}:
             try:
                 snapshots[path] = read_snapshot(path)

@@ -91,7 +91,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
         of_prompt = numbers[rows.of(prompt)]
         return PromptLogits(stored.logits[of_prompt], history.features[of_prompt])
 
-    compared = (memory.transform(meds).matrix(memory.format.layers) != 0).any(axis=0)
+    compared = memory.transform(meds).compared(memory.format.layers)
     return replace(rows, logits=logits, compared=compared)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.prompt_texts import without_template
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.runs.log import RolloutLog
 from meds_openrlhf.runs.settings import config_of
@@ -40,7 +40,7 @@ def export_theme(atlases: Sequence[Atlas], themes: dict[str, Any] | None, theme:
                 raise ConfigError("RUN", str(log.paths.root), hint)
             line = json.dumps({"id": key, "prompt": texts[key], "answer": log.truths[key]}, ensure_ascii=False)
             lines.setdefault(key, f"{line}\n")
-    write_atomically(output, "".join(lines.values()))
+    write_output(output, "".join(lines.values()), "--export")
 
 
 def _without_template(log: RolloutLog) -> dict[str, str]:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import write_atomically
 from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.outputs import require_output, write_output
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Limits, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
@@ -22,7 +23,7 @@ from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
 from meds_openrlhf.report.themes import themes_of
-from meds_openrlhf.runs.metrics import duration_of, history_of, read_lines, summary_of
+from meds_openrlhf.runs.metrics import duration_of, history_of, summary_of
 from meds_openrlhf.runs.settings import (
     compare_settings,
     config_of,
@@ -31,6 +32,7 @@ from meds_openrlhf.runs.settings import (
     names_of,
     planned_steps,
 )
+from meds_openrlhf.tracking.step_log import StepLog
 
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
@@ -75,10 +77,7 @@ def write_report(
     if export is not None:
         export_theme([*logged.values()], themes, *export)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
-    try:
-        write_atomically(output, render(pack(page), details))
-    except OSError as error:
-        raise ConfigError("--output", str(output), f"cannot be written ({error.strerror}). Name another.") from error
+    write_output(output, render(pack(page), details), "--output")
     return output
 
 
@@ -93,7 +92,7 @@ def pack(content: Any) -> str:
 
 def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The page's data about a run, except its errors."""
-    config, lines = config_of(paths), read_lines(paths.metrics)
+    config, lines = config_of(paths), StepLog(paths.metrics).read()
     return {
         "name": name,
         "folder": str(paths.root),
@@ -109,14 +108,13 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "time": duration_of(lines),
         "summary": summary_of(lines),
         "history": history_of(lines, limits.steps),
-        "evaluations": history_of(read_lines(paths.evaluations), limits.steps),
+        "evaluations": history_of(StepLog(paths.evaluations).read(), limits.steps),
     }
 
 
 def _require_names(runs: list[Path], outputs: dict[str, Path]) -> None:
     for option, output in outputs.items():
-        if os.path.isdir(output):  # pathlib's raises for a name that is too long
-            raise ConfigError(option, str(output), "is a folder. Name a file.")
+        require_output(output, option)
     for run in runs:
         if not os.path.isdir(run):
             problem = "is a file" if os.path.exists(run) else "does not exist"
@@ -128,7 +126,9 @@ def _names(facts: list[dict[str, Any]], kind: str) -> set[str]:
 
 
 def _changed(path: Path) -> str | None:
-    return _iso(path.stat().st_mtime) if path.exists() else None
+    with suppress(OSError, OverflowError, ValueError):  # there is none, or its time is beyond the year 9999
+        return _iso(path.stat().st_mtime)
+    return None
 
 
 def _iso(seconds: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import MOST_STEPS, RunPaths
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.catalogue import SUMMARY
 from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.step_log import StepLog
@@ -21,20 +21,6 @@ DIGITS = 6  # significant digits of a value
 LONGEST_SECONDS = 1e10  # of a run; a timedelta holds a thousand times as many
 WINDOW = 5  # number of first and of last steps that are averaged
 Line = dict[str, float]
-
-
-def read_lines(path: Path) -> list[Line]:
-    """The complete lines of a metrics log. Raises ConfigError if a line is not a JSON object with a step."""
-    try:
-        lines = StepLog(path).read()
-    except IsADirectoryError as error:
-        raise ConfigError("RUN", str(path), "is a folder, but must be a file. Move it away.") from error
-    except ValueError as error:
-        raise ConfigError("RUN", str(path), f"has a line that is not JSON ({error}). Remove that line.") from error
-    steps = [line.get("step") if isinstance(line, dict) else None for line in lines]
-    if not all(type(step) is int and 0 <= step < MOST_STEPS for step in steps):
-        raise ConfigError("RUN", str(path), "has a line without a step. Remove that line.")
-    return lines
 
 
 def history_of(lines: list[Line], most: int) -> dict[str, Any]:
@@ -96,7 +82,7 @@ def logged_curves(runs: Sequence[Path], metrics: Sequence[str], none_logged: str
     """
     curves: Curves = {}
     for run, name in zip(runs, names_of(runs)):
-        lines = read_lines(RunPaths(run).metrics)
+        lines = StepLog(RunPaths(run).metrics).read()
         if not lines:
             problem = "has no metrics.jsonl with a step in it" if run.is_dir() else "does not exist"
             raise ConfigError("RUN", str(run), f"{problem}. Name the folder of a run that has trained.")

@@ -12,6 +12,7 @@ from meds_openrlhf.config.credentials import redacted
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.files import lines_of, open_file
 from meds_openrlhf.paths import RunPaths
 
 # Always shown. Other settings are shown if runs differ in them, or on request.
@@ -116,8 +117,8 @@ def planned_steps(config: RunConfig | None) -> int | None:
     if path.suffix != ".jsonl" or not path.is_file() or not all(isinstance(flags.get(name), int) for name in needed):
         return None
     batch, samples, train, episodes = (flags[name] for name in needed)
-    with path.open("rb") as lines:
-        rows = sum(1 for _ in lines)
+    with open_file(path) as file:
+        rows = sum(1 for _ in lines_of(file, path))
     most = flags.get("data.max_samples")
     if most is not None:
         rows = int(min(rows, most))

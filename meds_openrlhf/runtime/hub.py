@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import MOST_TEXT, read_file
 
 HUB = "https://huggingface.co"
 HUB_SECONDS = 3.0
@@ -77,7 +78,7 @@ def _names_code(path: Path) -> bool:
 
     It is read with json.loads, as transformers reads it: what `parse_json` refuses could hide a name.
     """
-    content = path.read_bytes()
+    content = read_file(path, MOST_TEXT)
     if b"auto_map" not in content and b"\\u" not in content:
         return False
     try:
@@ -98,7 +99,7 @@ def _values_of(key: str, content: Any) -> Iterator[Any]:
 def _base_of(path: Path) -> str | None:
     """The model that an adapter's configuration names; read as in `_names_code`."""
     try:
-        name = json.loads(path.read_bytes()).get("base_model_name_or_path")
+        name = json.loads(read_file(path, MOST_TEXT)).get("base_model_name_or_path")
     except (OSError, ValueError, RecursionError, AttributeError):
         return None
     return name if isinstance(name, str) and name else None

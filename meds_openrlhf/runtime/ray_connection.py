@@ -68,7 +68,7 @@ def joined(hint: str, **options: Any) -> Iterator[None]:
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         _require_answer(address or "")
-        ray.init(**{**quiet, **options})
+        _start_or_join({**quiet, **options})
     except ConnectionError as error:
         reason = str(error).strip().partition("\n")[0]
         token = f"If it asks for a token, set {MODE}=token and {TOKEN_PATH}. "
@@ -84,6 +84,17 @@ def joined(hint: str, **options: Any) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _start_or_join(options: dict[str, Any]) -> None:
+    """`ray.init`; once more if a new cluster needs longer than Ray's own 30 s, which a busy machine may."""
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray raises no class of its own; what has started ends with this process
+        if "timed out during startup" not in str(error):
+            raise
+        ray.shutdown()
+        ray.init(**options)
 
 
 def _require_answer(address: str) -> None:

@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.files import write_atomically
 
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 def write_token(path: Path) -> Path:
     """Write a new token to ``path``, in place of an older one, with mode 0600. Raises OSError."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    write_atomically(path, secrets.token_hex(32), 0o600)
     return path
 
 

@@ -9,10 +9,19 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import feather
 
+from meds_openrlhf.arrow_files import (
+    CHECKSUM,
+    NO_CHECKSUM,
+    DamagedArrowError,
+    matches_checksum,
+    read_arrow,
+    require_no_nulls,
+    require_schema,
+    with_checksum,
+)
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import open_file, write_atomically
 from meds_openrlhf.paths import RunPaths
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -41,9 +50,11 @@ _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
 def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:
     """Write a step's rollouts, rows of `ROLLOUT_SCHEMA` ordered by sample. Raises OSError if they cannot be written."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, ROLLOUT_SCHEMA, options=_COMPRESSION) as writer:
-        writer.write_table(rollouts.combine_chunks())
-    write_atomically(paths.rollouts(rollouts.column("step")[0].as_py()), sink.getvalue().to_pybytes())
+    schema = ROLLOUT_SCHEMA.with_metadata({CHECKSUM: NO_CHECKSUM})
+    with pa.ipc.new_file(sink, schema, options=_COMPRESSION) as writer:
+        writer.write_table(rollouts.combine_chunks().replace_schema_metadata(schema.metadata))
+    path = paths.rollouts(rollouts.column("step")[0].as_py())
+    write_atomically(path, with_checksum(sink.getvalue().to_pybytes()))
 
 
 def read_rollouts(paths: RunPaths, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -58,18 +69,26 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
     """Read the rollouts of a step, with only ``columns`` if given; other columns are not even decompressed.
 
     Returns None if there is no file, e.g. because the run has just removed it. Raises ConfigError if the file is not a
-    rollout log, or has not these columns.
+    whole rollout log of the step, or has not these columns; earlier versions wrote logs without a checksum.
     """
     path = paths.rollouts(step)
+    names = list(dict.fromkeys(columns or ROLLOUT_SCHEMA.names))
     try:
-        return feather.read_table(path, columns or ROLLOUT_SCHEMA.names, memory_map=True)
+        with open_file(path) as file:
+            content = memoryview(file.read())
+        table = read_arrow(path, content, list(dict.fromkeys(["step", *names])))
+        if CHECKSUM.encode() in (table.schema.metadata or {}) and not matches_checksum(content):
+            raise DamagedArrowError("it does not match its checksum")
+        require_schema(table.schema, pa.schema([ROLLOUT_SCHEMA.field(name) for name in table.column_names]))
+        require_no_nulls(table)
+        if table["step"].unique().to_pylist() not in ([], [step]):
+            raise DamagedArrowError("it has rows of other steps")
     except FileNotFoundError:
         return None
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:  # no fault of the file
-            raise
-        reason = f"cannot be read as Arrow, or not by this version ({' '.join(str(error).split())})"
-        raise ConfigError("RUN", str(path), f"{reason}. Remove it.") from error
+    except DamagedArrowError as error:
+        hint = f"cannot be read as Arrow, or not by this version ({error}). Restore it from a backup, or remove it."
+        raise ConfigError("RUN", str(path), hint) from error
+    return table.select(names)
 
 
 def sample_texts(rollouts: pa.Table) -> pa.Table:

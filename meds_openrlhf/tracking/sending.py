@@ -13,11 +13,13 @@ import textwrap
 import threading
 import time
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO
 
 from meds_openrlhf.config.credentials import without_keys
 from meds_openrlhf.config.errors import how_to_install
+from meds_openrlhf.files import open_file, open_own
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import whole_lines
@@ -80,7 +82,7 @@ class _Sender(threading.Thread):
         title, self._open = TRACKERS[package]
         super().__init__(name=title, daemon=True)
         self._run, self._trackers, self._first_step = run, trackers, dict.fromkeys(STREAMS, first_step)
-        self._lock = run.paths.root / f".tracking-{package}.lock"
+        self._lock = run.paths.tracking_lock(package)
         self._waiting_since = math.inf  # for an answer of the tracker; `time.monotonic`
         self._error: str | None = None
         self.trouble: str | None = None  # what was last reported to the user
@@ -90,7 +92,7 @@ class _Sender(threading.Thread):
         """Send everything, in another session after one that failed."""
         while not self.is_done:
             try:
-                with self._lock.open("w") as lock:
+                with open_own(self._lock) as lock:
                     if not try_lock(lock.fileno(), optional=True):
                         raise RuntimeError("another process already sends this run")
                     self._send_run()
@@ -140,11 +142,11 @@ def new_lines(paths: RunPaths, files: dict[str, BinaryIO]) -> list[RunLine]:
     lines: list[RunLine] = []
     for stream, path in zip(STREAMS, (paths.metrics, paths.evaluations, paths.clusters)):
         if stream not in files and path.exists():
-            files[stream] = path.open("rb")
+            files[stream] = open_file(path)
         if file := files.get(stream):
             if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 raise RuntimeError("the run was resumed, which replaces its files; they are read again from the start")
-            lines += [RunLine(stream, int(values.pop("step")), values) for values in whole_lines(file)]
+            lines += [RunLine(stream, int(values.pop("step")), values) for values in whole_lines(file, path)]
     return sorted(lines, key=lambda line: line.step)
 
 
@@ -161,6 +163,9 @@ class _Log(logging.FileHandler):
 
     def format(self, record: logging.LogRecord) -> str:
         return without_keys(super().format(record))
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open_own(Path(self.baseFilename)), encoding="utf-8", write_through=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # of opening the file

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from meds_openrlhf.files import append_whole, cut_torn_line, write_atomically
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import append_whole, cut_torn_line, lines_of, open_file, open_own, write_atomically
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.paths import MOST_STEPS
 
 
 class StepLog:
@@ -19,11 +22,16 @@ class StepLog:
         self._path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """Read all complete lines; a partial line of a killed process is skipped."""
+        """Read all complete lines; a partial line of a killed process is skipped. Raises like `whole_lines`."""
         if not self._path.exists():
             return []
-        with self._path.open("rb") as file:
-            return list(whole_lines(file))
+        with open_file(self._path) as file:
+            lines = list(whole_lines(file, self._path))
+        for before, line in pairwise(lines):
+            if line["step"] < before["step"]:
+                hint = f"has step {line['step']} after step {before['step']}. Restore the file from a backup."
+                raise ConfigError("RUN", str(self._path), hint)
+        return lines
 
     def cut_after(self, step: int) -> None:
         """Remove the steps after ``step``."""
@@ -37,13 +45,25 @@ class StepLog:
 
         Raises OSError, with the log unchanged, if the line cannot be written.
         """
-        with self._path.open("ab") as file:
-            cut_torn_line(self._path)
+        with open_own(self._path) as file:
+            cut_torn_line(file.fileno())
             append_whole(file.fileno(), (json.dumps({"step": step, **content}) + "\n").encode())
 
 
-def whole_lines(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Read the complete lines from the file's position on; a line that is still being written is left there."""
-    while (line := file.readline()).endswith(b"\n"):
-        yield parse_json(line)
-    file.seek(-len(line), os.SEEK_CUR)
+def whole_lines(file: BinaryIO, path: Path) -> Iterator[dict[str, Any]]:
+    """Read the complete lines from the file's position on; a line that is still being written is left there.
+
+    Raises ConfigError, naming the file, for a line that is not a JSON object with a step from 0 on.
+    """
+    for line in lines_of(file, path):
+        if not line.endswith(b"\n"):
+            file.seek(-len(line), os.SEEK_CUR)
+            return
+        try:
+            content = parse_json(line)
+        except ValueError as error:
+            raise ConfigError("RUN", str(path), f"has a line that is not JSON ({error}). Remove that line.") from error
+        step = content.get("step") if isinstance(content, dict) else None
+        if type(step) is not int or not 0 <= step < MOST_STEPS:
+            raise ConfigError("RUN", str(path), "has a line without a step. Remove that line.")
+        yield content

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meds_openrlhf.config.credentials import redacted
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import flatten, read_mapping
-from meds_openrlhf.files import write_atomically
+from meds_openrlhf.files import open_own, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.paths import RunPaths, entries_of, inside, plain_name
 from meds_openrlhf.runtime.processes import MARK, end_family
 
 STREAMS = ("metrics", "evaluations", "clusters")  # the logs that are sent
@@ -33,6 +34,8 @@ PROJECT = "openrlhf_train_ppo"  # OpenRLHF's default
 NOWHERE = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "MLFLOW_TRACKING_URI": ""}
 AXIS = "train/global_step"  # not W&B's own step, which counts records
 BIGGEST_CLUSTERS = "train/biggest_clusters"  # a text, in W&B a table
+RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_EVENTS = "events.out.tfevents."  # TensorBoard's files, which end with the run's id
 _WANDB_PROCESSES = uuid.uuid4().hex  # marks them
 _REFUSED_BY_MLFLOW = re.compile(r"[^/\w.\- :]")
 
@@ -104,9 +107,14 @@ class TrackedRun:
 
 def _stored_id(paths: RunPaths) -> str:
     """The run's id at all trackers; a new run gets the environment's or a random one."""
+    stored, where = None, "WANDB_RUN_ID"
     with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
-        return str(parse_json(paths.tracking.read_text(encoding="utf-8"))["id"])
-    run_id = os.environ.get("WANDB_RUN_ID") or uuid.uuid4().hex[:12]
+        stored, where = str(parse_json(read_file(paths.tracking))["id"]), str(paths.tracking)
+    run_id = stored or os.environ.get("WANDB_RUN_ID") or uuid.uuid4().hex[:12]
+    if not RUN_ID.fullmatch(run_id):
+        raise ConfigError(where, run_id, "is no id of a run: 1 to 64 letters, digits, - and _.")
+    if stored:
+        return stored
     write_atomically(paths.tracking, json.dumps({"id": run_id}) + "\n")
     return run_id
 
@@ -129,14 +137,18 @@ class _TensorBoard(Tracker):
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # torch's writer would load torch
 
-        folder = Path(run.flags.get("logger.tensorboard_dir") or run.paths.tensorboard) / run.setting("run_name")
-        earlier = list(folder.glob(f"events.out.tfevents.*.{run.id}"))
+        place = Path(str(run.flags.get("logger.tensorboard_dir") or run.paths.tensorboard)).absolute()
+        folder = inside(place, plain_name(run.setting("run_name")))
+        # In a folder that the configuration names outside of the run, nothing is changed that is there.
+        own = entries_of(run.paths.root, folder) if run.paths.root in folder.parents else []
+        earlier = [path for path in own if path.name.startswith(_EVENTS) and path.name.endswith(f".{run.id}")]
         self._event, self._text = Event, text_pb
         self._writer = EventFileWriter(str(folder), filename_suffix=f".{run.id}")
         self._writer.add_event(Event(step=0, session_log={"status": "START"}))
         self._writer.flush()
         for path in earlier:  # truncated, because viewers fail if a file is removed
-            os.truncate(path, 0)
+            with open_own(path) as file:
+                file.truncate(0)
 
     def send(self, line: RunLine) -> None:
         values = [{"tag": name, "simple_value": value} for name, value in line.numbers.items()]

@@ -1,15 +1,18 @@
 """The client against a real server: what it sends, how often, and what it makes of bad days."""
 
+import gzip
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.judge.client import JudgeClient, Reply, ReplyCache
+from meds_openrlhf.judge.client import MOST_REPLY, JudgeClient, Reply, ReplyCache
 from meds_openrlhf.judge.question import Question, ReplyLine, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
+from tests.http_server import JsonHandler, serving
 from tests.judge.judge_server import Judge, Request, Response, Script, judge_server
 
 AT_ONCE = {"Retry-After-Ms": "10"}
@@ -271,3 +274,44 @@ def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> Non
     with pytest.raises(ConfigError, match=r"is not the reply of a judge\. Delete that file") as refused:
         cache.read(REQUEST)
     assert str(cache.path(REQUEST)) in str(refused.value)
+
+
+def test_a_reply_is_bounded_in_size_and_time(tmp_path: Path) -> None:
+    many, packed = b" " * (MOST_REPLY + 1), gzip.compress(b" " * 100_000_000)
+    for response, reason in (
+        (Response("", raw=many), "the reply has more than 16 MiB"),
+        (Response("", raw=packed, headers={"Content-Encoding": "gzip"}), "the reply is compressed"),
+    ):
+        refused = pytest.raises(ConfigError, match=f"failed 1 times, the last time with: .*{reason}")
+        with judge_server(lambda *_, response=response: response) as judge, refused:
+            _client(judge, tmp_path, tries=1).ask_all(_questions(1))
+
+
+def test_a_reply_that_never_ends_is_given_up_in_time(tmp_path: Path) -> None:
+    """A byte every tenth of a second: no single read is late."""
+    ended = threading.Event()
+
+    class Drip(JsonHandler):
+        def do_POST(self) -> None:
+            self.body()
+            self.send_response(200)
+            self.send_header("Content-Length", "100000")
+            self.end_headers()
+            with suppress(OSError):
+                while not ended.wait(0.1):
+                    self.wfile.write(b" ")
+
+    with serving(Drip) as address:
+        client = JudgeClient(JudgeSettings(model="m", url=f"{address}/v1", cache=tmp_path, timeout=1.0, tries=1))
+        with pytest.raises(ConfigError, match=r"failed 1 times, the last time with: .*no whole reply within 1 s"):
+            client.ask_all(_questions(1))
+        ended.set()
+
+
+@pytest.mark.parametrize("entry", ['{"text": 2, "tokens": 1}', '{"text": "2", "tokens": "x"}', "[]", "2", "[" * 9_999])
+def test_a_cached_reply_that_is_none_is_named(tmp_path: Path, entry: str) -> None:
+    cache = ReplyCache(tmp_path)
+    cache.write({"model": "m"}, Reply("2", 1))
+    cache.path({"model": "m"}).write_text(entry)
+    with pytest.raises(ConfigError, match="is not the reply of a judge"):
+        cache.read({"model": "m"})

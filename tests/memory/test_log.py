@@ -7,6 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meds_openrlhf.arrow_files import CHECKSUM, NO_CHECKSUM, with_checksum
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, ShardLog, batches_in, read_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
@@ -170,3 +173,86 @@ def test_a_reader_follows_a_log_that_is_merged_meanwhile(tmp_path: Path) -> None
     log.append(batch_of(4))
     log.merge()
     assert read + [step_of(batch) for batch in reader] == [0, 1, 2, 3, 4]
+
+
+def test_a_merged_file_that_is_damaged_costs_none_of_its_parts(tmp_path: Path) -> None:
+    """A crash, or a copy of half of a file, can leave it beside them."""
+    log_of(tmp_path, 3).close()
+    folder = tmp_path / "shard-0000"
+    parts = {path.name: path.read_bytes() for path in folder.glob("*.arrow")}
+    for content in (b"", parts["000001.arrow"][:100], parts["000001.arrow"]):
+        (folder / "000000-999999.arrow").write_bytes(content)
+        with pytest.raises(MemoryCorruptionError, match=r"000000-999999\.arrow"):
+            opened(tmp_path)
+        assert {name: (folder / name).read_bytes() for name in parts} == parts
+    (folder / "000000-999999.arrow").unlink()
+    assert steps_in(tmp_path) == [0, 1, 2]
+
+
+def test_what_a_merged_file_replaces_and_what_a_restore_undoes_is_moved_aside(tmp_path: Path) -> None:
+    log = log_of(tmp_path, 3)
+    parts = {path.name: path.read_bytes() for path in (tmp_path / "shard-0000").glob("*.arrow")}
+    state = log.merge()
+    log.append(batch_of(3))
+    log.close()
+    for name, content in parts.items():  # as after a crash between the two
+        (tmp_path / "shard-0000" / name).write_bytes(content)
+    log, batches = opened(tmp_path)
+    assert [step_of(batch) for batch in batches] == [0, 1, 2, 3]
+    aside = tmp_path / "shard-0000" / "aside"
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == parts
+    log.restore(state)
+    assert [step_of(batch) for batch in log.open()] == [0, 1, 2]
+    assert {path.name for path in aside.iterdir()} == {*parts, "000003.arrow"}
+
+
+def rewritten(path: Path, batches: list[pa.RecordBatch], metadata: dict[str, str] | None = None) -> None:
+    """Write a file with a right checksum, whatever is in it."""
+    known = {"shard": "0", "shards": "1"} if metadata is None else metadata
+    schema = (batches[0].schema if batches else SCHEMA).with_metadata({**known, CHECKSUM: NO_CHECKSUM.decode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(None))
+    path.write_bytes(with_checksum(sink.getvalue().to_pybytes()))
+
+
+def test_a_right_checksum_does_not_make_a_file_right(tmp_path: Path) -> None:
+    log_of(tmp_path, 1).close()
+    path = tmp_path / "shard-0000" / "000000.arrow"
+    one, two, empty = batch_of(0), batch_of(1), batch_of(0, 1).slice(0, 0)
+    both = pa.Table.from_batches([one, two]).combine_chunks().to_batches()[0]
+    nullable = pa.schema([field.with_nullable(True) for field in SCHEMA])
+    nulls = pa.RecordBatch.from_arrays(
+        [pa.nulls(3, pa.string()) if n == "prompt" else c for n, c in zip(SCHEMA.names, one.columns)], schema=nullable
+    )
+    for batches, metadata in (
+        ([], None), ([empty], None), ([one, one], None), ([both], None), ([two], None), ([nulls], None),
+        ([one], {}), ([one], {"shard": "0", "shards": "0"}), ([one], {"shard": "1", "shards": "1"}),
+        ([one], {"shard": "x", "shards": "1"}), ([one], {"shard": "9" * 5_000, "shards": "1"}),
+    ):  # fmt: skip
+        rewritten(path, batches, metadata)
+        with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
+            read_rows(path, SCHEMA)
+    path.write_bytes(with_checksum(b"not Arrow at all, " + NO_CHECKSUM))
+    with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow: is damaged"):
+        read_rows(path, SCHEMA)
+    rewritten(path, [one])
+    assert read_rows(path, SCHEMA)[0].equals(one)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "/nowhere", "/dev/zero"])
+def test_a_link_in_a_shards_folder_is_no_endless_loop(tmp_path: Path, target: str) -> None:
+    log_of(tmp_path, 1).close()
+    (tmp_path / "shard-0000" / "000001.arrow").symlink_to(target)
+    with pytest.raises((MemoryCorruptionError, ConfigError), match=r"000001\.arrow: leads (out|nowhere)"):
+        list(batches_in(tmp_path / "shard-0000", SCHEMA))
+
+
+def test_a_lock_that_is_a_link_leaves_its_target_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "shard-0000").mkdir()
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "shard-0000" / ".lock").symlink_to("../victim")
+    with pytest.raises(UnusableFileError, match="is a link"):
+        opened(tmp_path)
+    assert (tmp_path / "victim").read_text() == "precious"

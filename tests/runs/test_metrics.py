@@ -7,7 +7,8 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report.panels import panels_of
-from meds_openrlhf.runs.metrics import history_of, logged_curves, read_lines, summary_of
+from meds_openrlhf.runs.metrics import history_of, logged_curves, summary_of
+from meds_openrlhf.tracking.step_log import StepLog
 
 
 def test_columns_have_a_value_for_each_step_or_none() -> None:
@@ -40,18 +41,18 @@ def test_the_summary_is_of_the_first_and_the_last_five_steps() -> None:
 
 def test_a_torn_last_line_is_not_there_yet_and_a_damaged_one_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    assert read_lines(path) == []
+    assert StepLog(path).read() == []
     path.write_text('{"step": 1, "kl": 0}\n{"step": 2, "k')
-    assert read_lines(path) == [{"step": 1, "kl": 0}]
+    assert StepLog(path).read() == [{"step": 1, "kl": 0}]
     path.write_text('{"step": 1, "k\n{"step": 2}\n')
     with pytest.raises(ConfigError, match="has a line that is not JSON"):
-        read_lines(path)
+        StepLog(path).read()
     path.write_text('{"step": 1, "kl": Infinity}\n{"step": 2, "kl": 1}\n{"step": 3, "kl": NaN}\n')
     (curve,) = logged_curves([tmp_path], ["kl"], "").values()
     assert curve.to_dict() == {2: 1.0}  # as the report shows it
     path.write_text("[1]\n")
     with pytest.raises(ConfigError, match="has a line without a step"):
-        read_lines(path)
+        StepLog(path).read()
 
 
 def test_panels_hold_what_is_there() -> None:

@@ -5,12 +5,14 @@ import re
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.plugin_util import markdown_to_safe_html
 from tensorboard.util import tensor_util
 
-from meds_openrlhf.tracking.sending import new_lines
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.tracking.sending import Trackers, new_lines
 from meds_openrlhf.tracking.trackers import TRACKERS, RunLine, TrackedRun
 from tests.tracking.written_run import WrittenRun
 
@@ -90,3 +92,36 @@ def test_flags_name_the_folder_and_the_run(run: WrittenRun, tmp_path: Path) -> N
     run.paths.config.write_text("meds:\n  run_dir: x\n" + flags)
     run.send("tensorboard")
     assert len(list((tmp_path / "boards" / "night").iterdir())) == 1
+
+
+def test_files_outside_of_the_run_stay_as_they_are(run: WrittenRun, tmp_path: Path) -> None:
+    """Whatever its configuration, its links and its names say."""
+    run.steps(2)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    other = tmp_path / "other" / "my-run"
+    other.mkdir(parents=True)
+    theirs = other / f"events.out.tfevents.1.h.{TrackedRun(run.paths).id}"
+    theirs.write_text("precious")
+    run.paths.config.write_text(f"meds: {{run_dir: x}}\nlogger:\n  tensorboard_dir: {other.parent}\n")
+    run.send("tensorboard")
+    assert theirs.read_text() == "precious"
+    assert len(list(other.iterdir())) == 2
+    run.paths.config.write_text("meds: {run_dir: x}\nlogger:\n  wandb: {run_name: ../../../other/up}\n")
+    run.send("tensorboard")
+    assert [path.name for path in run.paths.tensorboard.iterdir()] == [".._.._.._other_up"]
+    link = run.paths.tensorboard / ".._.._.._other_up" / f"events.out.tfevents.1.h.{TrackedRun(run.paths).id}"
+    link.symlink_to(victim)
+    with pytest.raises(ConfigError, match="leads out of the folder"):
+        TRACKERS["tensorboard"][1](TrackedRun(run.paths))
+    assert victim.read_text() == "precious"
+    run.paths.tracking_log.unlink(missing_ok=True)
+    run.paths.tracking_log.symlink_to(victim)
+    trackers = Trackers(run.paths, ["tensorboard"])
+    trackers.finishing.set()
+    trackers.finish(5.0)
+    run.paths.tracking_lock("tensorboard").unlink()
+    (run.paths.root / ".tracking-tensorboard.lock").symlink_to(victim)
+    with pytest.raises(ConfigError, match="leads out of the folder"):
+        Trackers(run.paths, ["tensorboard"])
+    assert victim.read_text() == "precious"

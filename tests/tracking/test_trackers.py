@@ -1,5 +1,7 @@
 """Where a run is sent, and under which names and id."""
 
+import json
+
 import pytest
 
 from meds_openrlhf.config import ConfigError
@@ -59,3 +61,13 @@ def test_the_id_is_stored_before_the_first_session_and_stays(run: WrittenRun, mo
 )
 def test_trackers_are_used_where_the_environment_asks_for_them(environment: dict[str, str], wanted: list[str]) -> None:
     assert wanted_trackers(environment) == ["tensorboard", *wanted]
+
+
+@pytest.mark.parametrize("stored", ["*", "../../up", "a" * 65, "a b", "", "[abc]"])
+def test_an_id_that_is_no_name_is_refused(run: WrittenRun, stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stored:
+        run.paths.tracking.write_text(json.dumps({"id": stored}))
+    else:
+        monkeypatch.setenv("WANDB_RUN_ID", stored := "../mine")
+    with pytest.raises(ConfigError, match="is no id of a run: 1 to 64 letters, digits, - and _"):
+        TrackedRun(run.paths)

@@ -189,7 +189,7 @@ def require_local_paths(config: RunConfig, keys: tuple[str, ...]) -> None:
         value = config.openrlhf.get(key)
         if not value:
             raise ConfigError(key, None, "is not set, and every run needs it.")
-        for path, _ in _named(value):
+        for path, _ in named(value):
             looks_local = path.startswith((".", "/", "~")) or path.count("/") != 1 or Path(path).suffix in DATA_SUFFIXES
             if looks_local and not Path(path).exists():
                 advice = "Make it with `meds data prepare`" if path.startswith("data/") else "Name a path or a hub name"
@@ -201,14 +201,14 @@ def with_absolute_paths(flags: Mapping[str, Any]) -> dict[str, Any]:
     changed = dict(flags)
     for key in FILE_SETTINGS:
         if isinstance(flags.get(key), str):
-            parts = _named(flags[key])
+            parts = named(flags[key])
             changed[key] = ",".join(
                 (str(Path(path).absolute()) if Path(path).exists() else path) + at for path, at in parts
             )
     return changed
 
 
-def _named(value: object) -> Iterator[tuple[str, str]]:
+def named(value: object) -> Iterator[tuple[str, str]]:
     """Yield the names in a flag, split as OpenRLHF splits them: ``a,mix@sub`` has ("a", "") and ("mix", "@sub")."""
     for part in str(value).split(","):
         path, at, data_dir = part.strip().partition("@")

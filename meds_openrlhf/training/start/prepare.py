@@ -13,6 +13,7 @@ from typing import Any
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.method import ANSWERS
+from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.features.function import FROM_TEXTS, load_function
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
@@ -175,6 +176,9 @@ def _load_dataset(key: str, name: str, split: str, args: SimpleNamespace, probab
     from datasets import disable_progress_bars
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
+    for path, _ in checks.named(name):
+        if Path(path).is_dir():
+            require_own_files(Path(path), key)
     disable_progress_bars()
     strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)  # the parts that OpenRLHF uses here
     try:

@@ -1,0 +1,41 @@
+"""A data set's folder names files in it, and none outside."""
+
+from pathlib import Path
+
+import pytest
+
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.data.cards import require_own_files
+
+CARD = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: {}\n---\n# A set\n"
+
+
+@pytest.mark.parametrize("path", ["train.jsonl", "data/*.parquet", "'**/*.jsonl'", "[a.jsonl, b.jsonl]", "a..b.jsonl"])
+def test_files_in_the_folder_may_be_named(tmp_path: Path, path: str) -> None:
+    (tmp_path / "README.md").write_text(CARD.format(path))
+    require_own_files(tmp_path, "--from")
+
+
+OUTSIDE = ["../private.jsonl", "/home/me/private.jsonl", "http://127.0.0.1:1/x.jsonl", "hf://datasets/x/y", "a/../../b"]
+OUTSIDE += ["[a.jsonl, ../b.jsonl]", "'zip://x.jsonl::/etc/x.zip'"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+@pytest.mark.parametrize("card", ["README.md", ".huggingface.yaml"])
+def test_others_are_refused(tmp_path: Path, path: str, card: str) -> None:
+    text = CARD.format(path)
+    (tmp_path / card).write_text(text if card == "README.md" else text.split("---")[1])
+    with pytest.raises(ConfigError, match=f"^--from=.*: has a {card} that names .*, which is not in the folder"):
+        require_own_files(tmp_path, "--from")
+
+
+@pytest.mark.parametrize("text", ["no head", "", "---\n---\n", "---\nlicense: mit\n---\ndata_files: ../x\n"])
+def test_a_card_may_say_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    require_own_files(tmp_path, "--from")
+
+
+def test_a_card_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("---\na: &a [*a]\n---\n")
+    with pytest.raises(ConfigError, match=r"has a README\.md that cannot be read"):
+        require_own_files(tmp_path, "--from")
