@@ -44,8 +44,8 @@ def matches_checksum(content: memoryview) -> bool:
     return found is not None and zlib.crc32(content[found.end() :], before) == int(found[1], 16)
 
 
-def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read an Arrow IPC file or stream, its ``columns`` alone if given, with a chunk for each batch, validated in full.
+def read_batches(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+    """Read an Arrow IPC file or stream, its ``columns`` alone if given, validated in full.
 
     Raises DamagedArrowError, and UnusableFileError if it would take too many times its size in memory.
     """
@@ -54,15 +54,30 @@ def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] |
         unpacked = sum(map(_unpacked_bytes, _messages(stream)))
     require_unpacked(path, len(content), unpacked)
     with _as_damage():
-        schema = pa.ipc.open_stream(pa.py_buffer(stream)).schema
-        for name in columns or ():
-            if len(schema.get_all_field_indices(name)) != 1:
-                raise DamagedArrowError(f"it has no column {name}, or several")
-        fields = None if columns is None else sorted(schema.get_field_index(name) for name in columns)
-        options = pa.ipc.IpcReadOptions(included_fields=fields)
-        table = pa.ipc.open_stream(pa.py_buffer(stream), options=options).read_all()
-        table.validate(full=True)
-    return table if columns is None else table.select(columns)
+        reader = pa.ipc.open_stream(stream)
+        if columns is not None:
+            options = pa.ipc.IpcReadOptions(included_fields=_fields(reader.schema, columns))
+            reader = pa.ipc.open_stream(stream, options=options)
+        batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+    return batches
+
+
+def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read all batches as one table, with the columns in the order of ``columns``; raises like `read_batches`."""
+    batches = read_batches(path, content, columns)
+    with _as_damage():
+        schema = batches[0].schema if batches else pa.ipc.open_stream(_stream_in(memoryview(content))).schema
+        table = pa.Table.from_batches(batches, schema)
+        return table if columns is None else table.select(columns)
+
+
+def _fields(schema: pa.Schema, columns: Sequence[str]) -> list[int]:
+    for name in columns:
+        if len(schema.get_all_field_indices(name)) != 1:
+            raise DamagedArrowError(f"it has no column {name}, or several")
+    return sorted(schema.get_field_index(name) for name in columns)
 
 
 def require_schema(found: pa.Schema, wanted: pa.Schema) -> None:
@@ -73,13 +88,10 @@ def require_schema(found: pa.Schema, wanted: pa.Schema) -> None:
         raise DamagedArrowError(f"it has {pairs[0][0]} in place of {pairs[0][1]}" if known else "it has other columns")
 
 
-def require_no_nulls(table: pa.Table | pa.RecordBatch) -> None:
-    """Raise DamagedArrowError for a null in a column that cannot have any, also inside a list."""
-    for field, column in zip(table.schema, table.columns):
-        nulls = column.null_count if not field.nullable else 0
-        if pa.types.is_fixed_size_list(field.type) and not field.type.value_field.nullable:
-            nulls += sum(chunk.flatten().null_count for chunk in getattr(column, "chunks", [column]))
-        if nulls:
+def require_no_nulls(rows: pa.Table) -> None:
+    """Raise DamagedArrowError for a null in a column that cannot have any, which Arrow does not validate."""
+    for field in rows.schema:
+        if not field.nullable and rows[field.name].null_count:
             raise DamagedArrowError(f"the column {field.name} has nulls")
 
 
@@ -120,7 +132,7 @@ def _stream_in(content: memoryview) -> memoryview:
 
 
 def _messages(stream: memoryview) -> Iterator[pa.ipc.Message]:
-    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
+    reader = pa.ipc.MessageReader.open_stream(stream)
     while True:
         try:
             yield reader.read_next_message()

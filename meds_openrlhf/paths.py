@@ -63,9 +63,12 @@ def inside(root: Path, name: str | PurePath) -> Path:
 
 def entries_of(root: Path, folder: Path) -> list[Path]:
     """Return the entries of a ``folder`` in ``root`` by name, none if it does not exist; raises like `inside`."""
-    if not folder.is_dir():
+    below = folder.relative_to(root)
+    if not inside(root, below).is_dir():
         return []
-    return [inside(root, entry.relative_to(root)) for entry in sorted(folder.iterdir())]
+    with os.scandir(folder) as entries:
+        found = sorted((entry.name, entry.is_symlink()) for entry in entries)
+    return [inside(root, below / name) if is_link else folder / name for name, is_link in found]
 
 
 def plain_name(name: str) -> str:
@@ -203,9 +206,9 @@ class StepFile:
     last: int
 
 
-def step_file(folder: Path, first: int, last: int) -> Path:
-    """Return the path of the rows of some steps: ``000050.arrow``, or ``000001-000050.arrow``."""
-    return folder / (f"{first:06d}.arrow" if first == last else f"{first:06d}-{last:06d}.arrow")
+def steps_name(first: int, last: int) -> str:
+    """Return the name of the file with the rows of some steps: ``000050.arrow``, or ``000001-000050.arrow``."""
+    return f"{first:06d}.arrow" if first == last else f"{first:06d}-{last:06d}.arrow"
 
 
 def step_files(folder: Path) -> tuple[list[StepFile], list[Path]]:

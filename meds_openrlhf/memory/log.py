@@ -19,15 +19,14 @@ from meds_openrlhf.arrow_files import (
     NO_CHECKSUM,
     DamagedArrowError,
     matches_checksum,
-    read_arrow,
-    require_no_nulls,
+    read_batches,
     with_checksum,
 )
 from meds_openrlhf.files import open_file, sync_folder, write_atomically
 from meds_openrlhf.locks import WAIT_SECONDS, FolderInUseError, lock_folder
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.rows import Sharding, step_of
-from meds_openrlhf.paths import MemoryPaths, step_file, step_files
+from meds_openrlhf.memory.rows import NEVER_NULL, Sharding, step_of
+from meds_openrlhf.paths import MemoryPaths, step_files, steps_name
 
 ASIDE = "aside"  # the folder of a shard's files that it no longer reads
 
@@ -47,7 +46,7 @@ def write_rows(folder: Path, batches: list[pa.RecordBatch], sharding: Sharding) 
     with pa.ipc.new_stream(sink, batches[0].schema.with_metadata(metadata)) as writer:
         for batch in batches:
             writer.write_batch(batch.replace_schema_metadata(None))
-    path = step_file(folder, step_of(batches[0]), step_of(batches[-1]))
+    path = folder / steps_name(step_of(batches[0]), step_of(batches[-1]))
     write_atomically(path, with_checksum(sink.getvalue().to_pybytes()))
     return path
 
@@ -64,25 +63,27 @@ def read_rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     if not matches_checksum(content):
         raise MemoryCorruptionError(f"{path}: is damaged (it does not match its checksum); restore it from a backup")
     try:
-        table = read_arrow(path, content)
-        if not table.schema.equals(schema):
-            raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
-        require_no_nulls(table)
-        batches = [batch.replace_schema_metadata(table.schema.metadata) for batch in table.to_batches()]
-        Sharding.of(table.schema)
+        batches = read_batches(path, content)
+        for batch in batches[:1]:
+            if not batch.schema.equals(schema):
+                raise MemoryCorruptionError(f"{path}: holds other columns than this memory's; is it another model's?")
+            Sharding.of(batch.schema)
         steps = [_only_step(batch) for batch in batches]
     except (DamagedArrowError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: is damaged ({error}); restore it from a backup") from error
-    if not steps or steps != sorted(set(steps)) or path != step_file(path.parent, steps[0], steps[-1]):
+    if not steps or steps != sorted(set(steps)) or path.name != steps_name(steps[0], steps[-1]):
         raise MemoryCorruptionError(f"{path}: does not hold the steps of its name; restore it from a backup")
     return batches
 
 
 def _only_step(batch: pa.RecordBatch) -> int:
-    steps = batch.column("step").unique()
-    if len(steps) != 1:
-        raise DamagedArrowError("a batch has rows of several steps")
-    return step_of(batch)
+    columns = batch.columns
+    if any(columns[place].null_count for place in NEVER_NULL) or columns[-1].values.null_count:
+        raise DamagedArrowError("a column has nulls that cannot have any")
+    steps = columns[0].to_numpy()
+    if not len(steps) or (steps != steps[0]).any():
+        raise DamagedArrowError("a batch has no row, or rows of several steps")
+    return int(steps[0])
 
 
 def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,11 +26,14 @@ class Sharding:
     @staticmethod
     def of(schema: pa.Schema) -> Sharding:
         """Read from the schema of a file which shard it belongs to. Raises ValueError if it does not say that."""
-        found = [(schema.metadata or {}).get(name, b"") for name in (b"shard", b"shards")]
-        numbers = [int(digits) if re.fullmatch(rb"[0-9]{1,9}", digits) else -1 for digits in found]
-        if not 0 <= numbers[0] < numbers[1]:
-            raise ValueError(f"it belongs to no shard: {found[0]!r} of {found[1]!r}")
-        return Sharding(*numbers)
+        found = schema.metadata or {}
+        try:
+            sharding = Sharding(int(found[b"shard"]), int(found[b"shards"]))
+        except (KeyError, ValueError):
+            raise ValueError("it does not say which shard it belongs to") from None
+        if not 0 <= sharding.shard < sharding.shards:
+            raise ValueError(f"there is no {sharding}")
+        return sharding
 
 
 _INCOMING = ("sample", "prompt", "correct", "layer_logits")
@@ -67,6 +69,9 @@ def log_schema(layers: int) -> pa.Schema:
             pa.field("layer_logits", pa.list_(pa.field("item", pa.float32(), nullable=False), layers), nullable=False),
         ]
     )
+
+
+NEVER_NULL = [place for place, field in enumerate(log_schema(1)) if not field.nullable]  # of its columns
 
 
 def incoming_schema(layers: int) -> pa.Schema:
