@@ -111,6 +111,8 @@ class RunPaths:
     report = Below("report.html")
     tracking = Below("tracking.json")
     tracking_log = Below("tracking.log", checked=False)  # where it cannot be written, a run goes on
+    wandb = Below("wandb")
+    swanlab = Below("swanlab")
     tensorboard = Below("tensorboard")  # unless ``logger.tensorboard_dir`` names another folder
     lock = Below(".lock")  # of the run's driver, so that two drivers never write to the same folder
 
@@ -151,7 +153,7 @@ class RunPaths:
 
 
 _RUN_NAMES = {below.name.partition("/")[0] for below in vars(RunPaths).values() if isinstance(below, Below)}
-_RUN_NAMES |= {"memory", "memory-before", "wandb", "swanlab"}
+_RUN_NAMES |= {"memory", "memory-before"}
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from meds_openrlhf.config.errors import ConfigError
 SETTING = "meds.features.function"
 FROM_HIDDEN_STATES, FROM_TEXTS = "from_hidden_states", "from_texts"
 TRIED = 2  # trial inputs
+MOST_VALUES = 8_192  # of a row of the memory: a function's, or one for each layer; moments are of each pair
 
 
 class FeatureFunctionError(RuntimeError):
@@ -89,6 +90,9 @@ def load_function(file: str, layers: int, hidden: int) -> FeatureFunction:
         raise ConfigError(SETTING, file, hint) from error
     if found.ndim != 2 or len(found) != TRIED or not found.shape[1]:
         hint = f"returns values of shape {found.shape} for {TRIED} inputs. Return a matrix with one row per input."
+        raise ConfigError(SETTING, file, hint)
+    if found.shape[1] > MOST_VALUES:
+        hint = f"returns {found.shape[1]} values for an input. Project them to at most {MOST_VALUES}."
         raise ConfigError(SETTING, file, hint)
     if not np.isfinite(found).all():
         hint = f"returns NaN or infinite values for {TRIED} trial inputs. Return finite numbers."

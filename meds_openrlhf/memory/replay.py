@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.arrow_files import DamagedArrowError, decoded_bytes, read_arrow
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.function import MOST_VALUES
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked
 from meds_openrlhf.memory.assignment import UNASSIGNED
@@ -104,6 +105,8 @@ def _recording(table: pa.Table, source: Path) -> Recording:
     lengths = pc.unique(pc.list_value_length(present)).to_pylist()
     if len(lengths) > 1:
         _refuse(source, f"some rows have {min(lengths)} layers and others {max(lengths)}. They must be of one model.")
+    if lengths and lengths[0] > MOST_VALUES:
+        _refuse(source, f"rows have {lengths[0]} layers. A memory's have at most {MOST_VALUES}.")
     with np.errstate(over="ignore"):  # values too large for float32 become infinite
         values = pc.list_flatten(present).to_numpy().astype(np.float32)
     logits = values.reshape(len(present), lengths[0] if lengths else 0)

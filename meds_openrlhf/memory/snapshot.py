@@ -12,7 +12,7 @@ from meds_openrlhf.config import method
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
 from meds_openrlhf.features import final_answer
-from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.function import MOST_VALUES, FeatureFunction
 from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
@@ -22,7 +22,6 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 FORMAT_VERSION = 3
-MOST_VALUES = 65_536  # of a row: layers, or what a user's function returns
 BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that were copied from another memory
 ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
 

@@ -187,7 +187,7 @@ class _Wandb(Tracker):
                 project=run.setting("project", "WANDB_PROJECT"),
                 group=run.setting("group", "WANDB_RUN_GROUP"),
                 entity=run.setting("org", "WANDB_ENTITY"),
-                dir=os.environ.get("WANDB_DIR") or str(run.paths.root),
+                dir=os.environ.get("WANDB_DIR") or str(run.paths.wandb.parent),
                 # x_disable_meta: the command line may have a key.
                 settings=wandb.Settings(console="off", disable_code=True, disable_git=True, x_disable_meta=True),
             )
@@ -243,7 +243,7 @@ class _SwanLab(Tracker):
             name=run.setting("run_name", "SWANLAB_EXP_NAME"),
             project=run.setting("project", "SWANLAB_PROJ_NAME"),
             group=run.setting("group", "SWANLAB_GROUP"),
-            log_dir=str(run.paths.root / "swanlab"),
+            log_dir=str(run.paths.swanlab),
             settings=settings,
         )
 
