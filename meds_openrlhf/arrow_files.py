@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meds_openrlhf.files import MOST_UNPACKED, require_unpacked
+from meds_openrlhf.files import MOST_UNPACKED, UnusableFileError, require_unpacked
 
 _FILE = b"ARROW1"  # begins and ends the file format, in which a stream begins at byte 8
 _CHECKSUM = re.compile(rb"crc32=([0-9a-f]{8})")
@@ -91,23 +91,25 @@ def require_schema(found: pa.Schema, wanted: pa.Schema) -> None:
 def require_no_nulls(rows: pa.Table) -> None:
     """Raise DamagedArrowError for a null in a column that cannot have any, which Arrow does not validate."""
     for field in rows.schema:
-        if not field.nullable and rows[field.name].null_count:
+        chunks = rows[field.name].chunks
+        nulls = sum(chunk.null_count + getattr(chunk, "dictionary", chunk[:0]).null_count for chunk in chunks)
+        if nulls and not field.nullable:
             raise DamagedArrowError(f"the column {field.name} has nulls")
 
 
 def rows_of_parquet(path: Path, file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the rows of an open Parquet file; few at a time, because one value can stand for many rows.
 
-    Raises Arrow's errors, and UnusableFileError if the rows would take too many times the file's size in memory.
+    Raises DamagedArrowError, and UnusableFileError if the rows would take too many times the file's size in memory, as
+    the file's own numbers say before it is decoded.
     """
     from pyarrow.parquet import ParquetFile
 
     packed, unpacked = os.fstat(file.fileno()).st_size, 0
-    with ParquetFile(file) as parquet:
-        largest = max((parquet.metadata.row_group(i).total_byte_size for i in range(parquet.num_row_groups)), default=0)
-        require_unpacked(path, packed, largest)
-        rows = max(1, min(ROWS_AT_ONCE, MOST_UNPACKED // max(largest, 1)))
-        for batch in parquet.iter_batches(rows):
+    with _as_damage(), ParquetFile(file) as parquet:
+        groups = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
+        require_unpacked(path, packed, max(groups, default=0))
+        for batch in parquet.iter_batches(max(1, min(ROWS_AT_ONCE, MOST_UNPACKED // max((1, *groups))))):
             unpacked += max(decoded_bytes(batch), ROW_BYTES * len(batch))
             require_unpacked(path, packed, unpacked)
             yield from batch.to_pylist()
@@ -117,7 +119,7 @@ def rows_of_parquet(path: Path, file: BinaryIO) -> Iterator[dict[str, Any]]:
 def _as_damage() -> Iterator[None]:
     try:
         yield
-    except DamagedArrowError:
+    except (DamagedArrowError, UnusableFileError):
         raise
     except _DAMAGE as error:
         raise DamagedArrowError(" ".join(str(error).split()) or type(error).__name__) from error
@@ -146,6 +148,8 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
     Arrow, which allocates what the number says, shows it nowhere; so it is read as the format's Message.fbs lays it
     out. Arrow has verified that all offsets in the metadata are inside it.
     """
+    if message.metadata_version != pa.ipc.MetadataVersion.V5:  # of Arrow before 1.0, compressed in another way
+        raise DamagedArrowError("it has the metadata of another version")
     metadata, body = memoryview(message.metadata), message.body
     header = _table(metadata, _field(metadata, _table(metadata, 0), 2))
     if message.type == "dictionary":
@@ -161,6 +165,8 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
         return sum(length for _, length in buffers)
     content = memoryview(body)
     numbers = [(length, _int(content, "<q", offset)) for offset, length in buffers if length]
+    if min((number for _, number in numbers), default=0) < -1:
+        raise DamagedArrowError("a buffer unpacks to less than nothing")
     return sum(length if number == -1 else number for length, number in numbers)
 
 
@@ -183,20 +189,23 @@ def _field(buffer: memoryview, table: int, number: int) -> int:
 
 
 def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
-    """The bytes of the rows if each has its own values: one of a dictionary's, or of a view, may stand in many."""
+    """The bytes of the rows if each has its own values: one of a dictionary's may stand in many.
+
+    Raises DamagedArrowError for views, which may share their bytes too.
+    """
     columns = [getattr(column, "chunks", [column]) for column in rows.columns]
     return int(rows.nbytes + sum(_decoded(chunk) for chunks in columns for chunk in chunks))
 
 
 def _decoded(array: pa.Array) -> int:
     kind = array.type
+    if "view" in str(kind):
+        raise DamagedArrowError(f"a column has the type {kind}")
     if pa.types.is_dictionary(kind):
         values = array.dictionary
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
             return int(pc.sum(pc.binary_length(values).take(array.indices)).as_py() or 0)
         return int(len(array) * (values.nbytes // max(len(values), 1) + _decoded(values)))
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return int(pc.sum(pc.binary_length(array)).as_py() or 0)
     if pa.types.is_struct(kind):
         return sum(map(_decoded, array.flatten()))
     return _decoded(array.flatten()) if hasattr(array, "flatten") and pa.types.is_nested(kind) else 0

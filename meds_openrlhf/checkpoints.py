@@ -57,12 +57,13 @@ def _whole(paths: RunPaths, marker: Path) -> Checkpoint | None:
     try:
         content = parse_json(read_file(marker, MOST_TEXT))
         step, files = content["step"], content["files"]
+        if any(leads_out(paths.checkpoints, name) for name in files):
+            return None
         sizes = {name: (paths.checkpoints / name).stat().st_size for name in files}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no marker of ours, or a file is missing
         return None
     is_step = type(step) is int and 0 <= step < MOST_STEPS
-    is_whole = bool(files) and sizes == files and not any(leads_out(paths.checkpoints, name) for name in files)
-    return Checkpoint(marker.name, step) if is_step and is_whole else None
+    return Checkpoint(marker.name, step) if is_step and files and sizes == files else None
 
 
 def remove_stale(paths: RunPaths, saved: set[str]) -> None:

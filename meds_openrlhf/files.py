@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 MIB = 2**20
 MOST_SETTINGS = 4 * MIB  # of a file that is read at once and holds settings: config.yaml, a manifest, a marker
-MOST_TEXT = 64 * MIB  # of a line, or of a JSON text: parsed, it takes at most about 20 times as much
+MOST_TEXT = 48 * MIB  # of a line, or of a JSON text: parsed, it takes at most about 30 times as much
 MOST_PIPED = 4096 * MIB
 MOST_UNPACKED, UNPACKED_TIMES = 256 * MIB, 200  # of a compressed file: this, and so many times its size
 SIZE_FACTOR = "--size-factor"  # the option that multiplies the limits
@@ -68,10 +68,12 @@ def open_file(path: Path, *, named_by_user: bool = False) -> BinaryIO:
 
 def read_file(path: Path, most: int = MOST_SETTINGS, *, named_by_user: bool = False) -> bytes:
     """Read the whole file, of at most ``most`` bytes. Raises OSError as `open_file`."""
+    content = bytearray()
     with open_file(path, named_by_user=named_by_user) as file:
-        content = file.read(int(most * _size_factor) + 1)
-    require_size(path, len(content), most)
-    return content
+        while part := file.read(MIB):
+            content += part
+            require_size(path, len(content), most)
+    return bytes(content)
 
 
 def lines_of(file: BinaryIO, path: Path | str) -> Iterator[bytes]:

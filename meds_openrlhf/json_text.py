@@ -10,7 +10,7 @@ MOST_DEPTH = 100  # of nested lists and objects: code that walks a value recursi
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
-    """``json.loads``, which raises JSONDecodeError for all that Python cannot hold or use.
+    """``json.loads``, which raises ValueError, mostly JSONDecodeError, for all that Python cannot hold or use.
 
     That is more than `MOST_DEPTH` levels, and integers of more than `MOST_DIGITS` digits.
     """

@@ -33,10 +33,11 @@ from pathlib import Path, PurePath
 from meds_openrlhf.config.errors import ConfigError
 
 MOST_STEPS = 10**9  # which names of nine digits can tell apart
-STEPS_NAME = re.compile(r"(\d{6,9})(?:-(\d{6,9}))?\.arrow")
-ROLLOUTS_NAME = re.compile(r"\d{6,9}\.arrow")
-TAG = re.compile(r"(best_)?global_step\d+")  # of a checkpoint
-SHARD_NAME = re.compile(r"shard-(\d{4,9})")
+_STEP = r"([0-9]{6}|[1-9][0-9]{6,8})"
+STEPS_NAME = re.compile(rf"{_STEP}(?:-{_STEP})?\.arrow")
+ROLLOUTS_NAME = re.compile(rf"{_STEP}\.arrow")
+TAG = re.compile(r"(best_)?global_step[0-9]{1,9}")  # of a checkpoint
+SHARD_NAME = re.compile(r"shard-([0-9]{4}|[1-9][0-9]{4,8})")
 # The last file that OpenRLHF writes into a model's folder, after the weights.
 MODEL_WRITTEN = "tokenizer_config.json"
 SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
@@ -56,7 +57,7 @@ def leads_out(root: Path, name: str | PurePath) -> bool:
 def inside(root: Path, name: str | PurePath) -> Path:
     """Return ``root / name``. Raises ConfigError if it is outside of ``root``, so that nothing there is touched."""
     if leads_out(root, name):
-        hint = "leads out of the folder, where nothing is read or written for it. Put the file itself there."
+        hint = "leads out of the folder, where nothing is read or written. A link to the whole folder is followed."
         raise ConfigError("RUN", str(root / name), hint)
     return root / name
 

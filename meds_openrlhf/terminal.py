@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
@@ -27,6 +27,11 @@ class PrintableStream:
     def write(self, text: str) -> int:
         """Write the text with control characters as escapes."""
         return self._stream.write(printable(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the lines, each as `write` does."""
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

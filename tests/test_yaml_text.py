@@ -39,6 +39,7 @@ def test_what_is_a_tree_is_read_as_by_safe_load(text: str) -> None:
         ("[" * 5_000, "more than 50 levels"),
         ("a: " + "9" * 41, "a number of 41 digits"),
         ("a: " + "1:" * 5_000 + "1", "a number of 10001 digits"),
+        ('a: "\\UFFFFFFFF"', "does not fit its type"),
         ("a: !!bool maybe", "does not fit its type"),
         ("a: !!timestamp now", "does not fit its type"),
         ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),

@@ -20,7 +20,7 @@ from meds_openrlhf.terminal import PrintableStream, prepare_streams, printable, 
 
 SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
-WITH_RAY = ("train", "eval", "doctor", "demo")
+WITH_RAY = ("train", "doctor", "demo")
 # What to do after Ctrl-C.
 CONTINUE = {
     "train": ". With --resume it continues from the last checkpoint, if there is one.",

@@ -1,10 +1,10 @@
 """`meds track`: send a run's metrics to TensorBoard, W&B, SwanLab and MLflow.
 
 Send the part of a run's metrics that its trackers do not have yet, from any machine, e.g. after a tracker failed.
-Always writes TensorBoard's files. Set WANDB_API_KEY or WANDB_MODE=offline for W&B, SWANLAB_API_KEY or
-SWANLAB_MODE=offline for SwanLab, and MLFLOW_TRACKING_URI for MLflow. Ends when the run has ended and everything is
-sent. Exit code 0: everything is sent; 1: with --once, something could not be sent; 2: the folder contains no run;
-130: Ctrl-C.
+Always writes TensorBoard's files, into RUN/tensorboard. Set WANDB_API_KEY or WANDB_MODE=offline for W&B,
+SWANLAB_API_KEY or SWANLAB_MODE=offline for SwanLab, and MLFLOW_TRACKING_URI for MLflow. Ends when the run has ended and
+everything is sent. Exit code 0: everything is sent; 1: with --once, something could not be sent; 2: the folder contains
+no run; 130: Ctrl-C.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     packages = wanted_trackers(os.environ)
     for package in packages:
         require_installed(package)
-    trackers = Trackers(paths, packages)
+    trackers = Trackers(paths, packages, of_others=True)
     try:
         _follow(trackers, paths, arguments.once)
     finally:

@@ -42,7 +42,8 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
                 row = parse_json(line.decode(errors="replace"))
                 text = row.get(column) if isinstance(row, dict) else None
                 if isinstance(text, str):
-                    sent = template.replace("{}", text, 1) if isinstance(template, str) else text
+                    # A template without {} would give every line of any file the same key.
+                    sent = template.replace("{}", text, 1) if isinstance(template, str) and "{}" in template else text
                     texts[prompt_key(sent)] = text
             except ValueError:  # no JSON, or half of a character, which no engine was sent
                 continue

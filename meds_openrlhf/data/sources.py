@@ -126,10 +126,15 @@ def _records(source: Source) -> Iterator[Record]:
     if not path.exists():
         raise source.error(f"does not exist. {WANTED}")
     if path.suffix == ".parquet":
-        return rows_of_parquet(path, open_file(path, named_by_user=True))
+        return _parquet_records(path)
     if path.suffix in (".jsonl", ".json"):
         return _json_records(source, path)
     raise source.error("must end in .parquet, .jsonl or .json.")
+
+
+def _parquet_records(path: Path) -> Iterator[Record]:
+    with open_file(path, named_by_user=True) as file:
+        yield from rows_of_parquet(path, file)
 
 
 def _json_records(source: Source, path: Path) -> Iterator[Record]:

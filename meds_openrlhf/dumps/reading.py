@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from meds_openrlhf.arrow_files import rows_of_parquet
 from meds_openrlhf.config.errors import ConfigError
@@ -38,6 +39,7 @@ _INSPECT_SAMPLE = re.compile(r"samples/.*_epoch_\d+\.json")
 _ZSTD = 93  # in a zip
 _UNREADABLE = (
     OSError, ValueError, TypeError, LookupError, RuntimeError, EOFError, pickle.UnpicklingError, BadZipFile, zlib.error,
+    AttributeError, MemoryError, OverflowError, struct.error,
 )  # fmt: skip
 
 
@@ -193,7 +195,7 @@ def _rows(path: Path, named: bool) -> Iterator[tuple[str, Any]]:
     except (ConfigError, UnusableFileError):
         raise
     except _UNREADABLE as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = f"{type(error.__cause__ or error).__name__}: {error}".splitlines()[0]
         raise ConfigError("FILES", str(path), f"cannot be read ({reason}). Leave it out.") from error
 
 
@@ -219,10 +221,9 @@ def _rows_of_torch(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """slime's: a dict of plain values; nothing in the file is executed."""
     import torch
 
-    if is_zipfile(file):
-        with ZipFile(file) as archive:
-            sizes = [info.file_size for info in archive.infolist()]
-        require_unpacked(path, os.fstat(file.fileno()).st_size, sum(sizes))
+    with ZipFile(file) as archive:
+        sizes = [info.file_size for info in archive.infolist()]
+    require_unpacked(path, os.fstat(file.fileno()).st_size, sum(sizes))
     file.seek(0)
     content = torch.load(file, map_location="cpu", weights_only=True)
     for number, sample in enumerate(content["samples"], 1):

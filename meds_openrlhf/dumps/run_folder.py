@@ -64,7 +64,7 @@ class RunFolder:
         self._shard: MemoryShard | None = None
         self._lock: BinaryIO | None = None
         self._metrics = StepLog(self._paths.metrics)
-        self._lines = {line["step"]: line for line in self._metrics.read()}
+        self._lines: dict[int, dict[str, Any]] = {}
         self.filled = Filled()
 
     def add(self, steps: Iterable[tuple[int, Sequence[Rollout]]]) -> Iterator[int]:
@@ -93,13 +93,15 @@ class RunFolder:
     def _begin(self, rollouts: Sequence[Rollout]) -> None:
         if self._fingerprints is not None:
             self._fingerprints.require_fit(rollouts)
-        if not self._paths.config.exists():
-            self._paths.root.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._paths.config, self._config.as_yaml())
+        self._paths.root.mkdir(parents=True, exist_ok=True)
         try:
             self._lock = lock_folder(self._paths.lock, 0.0)
         except FolderInUseError as error:
             raise ConfigError("--out", str(self._paths.root), str(error)) from error
+        self._require_own()  # once more: another process may have filled it meanwhile
+        self._lines = {line["step"]: line for line in self._metrics.read()}
+        if not self._paths.config.exists():
+            write_atomically(self._paths.config, self._config.as_yaml())
 
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
@@ -184,7 +186,7 @@ class RunFolder:
     def _require_own(self) -> None:
         """Raise ConfigError unless the folder is new, empty, or made by this with these settings."""
         root = self._paths.root
-        if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        if not root.exists() or (root.is_dir() and {path.name for path in root.iterdir()} <= {self._paths.lock.name}):
             return
         if not self._paths.config.is_file() or load_config(self._paths.config) != self._config:
             hint = "has other files, or an atlas with other settings. Name another folder."

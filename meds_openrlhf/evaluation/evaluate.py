@@ -31,6 +31,7 @@ from meds_openrlhf.evaluation.settings import (
     write_settings,
 )
 from meds_openrlhf.paths import inside
+from meds_openrlhf.terminal import printable
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Write a line."""
-        tqdm.write(line, file=self._stream)
+        tqdm.write(printable(line), file=self._stream)
         self._stream.flush()
 
     @contextmanager

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import Pattern
@@ -24,6 +25,7 @@ _COMPARED = {
     **{"temperature": "--temperature", "top_p": "--top-p", "max_tokens": "--max-tokens"},
     "answer_pattern": "--answer-pattern",
 }
+_KINDS: dict[str, Any] = {"model": str, "fingerprint": str, "benchmarks": dict, "seed": int, "max_tokens": int}
 _FLAGS = {"fingerprint": "MODEL", **_COMPARED, "seed": "--seed"}
 
 
@@ -99,7 +101,11 @@ def read_settings(folder: Path) -> Settings | None:
     if not path.is_file():
         return None
     try:
-        return Settings(**parse_json(read_file(path)))
+        settings = Settings(**parse_json(read_file(path)))
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(settings, name), kind):
+                raise TypeError(f"{name} has another type")
+        return settings
     except (ValueError, TypeError, OSError) as error:
         hint = f"cannot be read as the settings of a label ({error}). Name another folder."
         raise ConfigError("--out", str(path), hint) from error

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from meds_openrlhf.config.credentials import hidden
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import MIB, UnusableFileError, read_file, write_atomically
+from meds_openrlhf.files import MIB, MOST_TEXT, UnusableFileError, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.judge.question import Question, WordsQuestion, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
@@ -30,7 +30,7 @@ from meds_openrlhf.judge.settings import JudgeSettings
 httpx: Any = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
 Answer = tuple[int, ...]
 Words = tuple[str, ...]
-MOST_REPLY = 16 * MIB
+MOST_REPLY = 4 * MIB  # in the cache, a character may take six bytes
 _LONGEST_MESSAGE = 300  # characters of a server's message in an error
 Body = dict[str, Any]  # of a request; it contains no secrets
 
@@ -64,7 +64,7 @@ class ReplyCache:
         """The reply, or None if there is none yet. Raises ConfigError if the file does not contain a reply."""
         path = self.path(body)
         try:
-            entry = parse_json(read_file(path))
+            entry = parse_json(read_file(path, MOST_TEXT))
             text, tokens = entry["text"], entry["tokens"]
             if not isinstance(text, str) or type(tokens) not in (int, type(None)):
                 raise TypeError(entry)
@@ -231,7 +231,8 @@ class JudgeClient:
             usage, text = completion.usage, completion.choices[0].message.content or ""
             if not isinstance(text, str):
                 raise TypeError(text)
-            return Reply(text, None if usage is None else usage.prompt_tokens + usage.completion_tokens)
+            counts = () if usage is None else (usage.prompt_tokens, usage.completion_tokens)
+            return Reply(text, sum(counts) if counts and all(type(count) is int for count in counts) else None)
         except (AttributeError, IndexError, TypeError):
             hint = "replies without choices[0].message.content. Name an OpenAI-compatible server."
             raise ConfigError("--judge-url", self.settings.base_url, hint) from None

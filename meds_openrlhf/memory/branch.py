@@ -1,4 +1,4 @@
-"""Copies a memory: to branch from another run's snapshot, or to continue one of another format or number of shards."""
+"""Copies a memory: to branch from another run's snapshot, or to continue one with another number of shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from meds_openrlhf.memory.log import LogState, lock_shard, write_rows
 from meds_openrlhf.memory.rows import Sharding, owners_of, step_of
 from meds_openrlhf.memory.snapshot import (
     BRANCH_SNAPSHOT,
-    FORMAT_VERSION,
     MemoryFormat,
     Snapshot,
     commit_snapshot,
@@ -62,7 +61,7 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
 
 
 def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float | None = WAIT_SECONDS) -> None:
-    """Rewrite the memory at ``paths`` if it is of format 2 or has another number of shards than ``wanted``.
+    """Rewrite the memory at ``paths`` if it has another number of shards than ``wanted``.
 
     The next start undoes an interrupted rewrite, and begins again if it is still wanted: the old files stay in
     ``memory-before`` until ``format.json``, the last new file, is written. A snapshot that does not match the files,
@@ -76,13 +75,13 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
         if not is_whole:
             old.root.rename(paths.root)
     found = read_format(paths)
-    if found is None or (found.format_version, found.shards) == (FORMAT_VERSION, wanted.shards):
+    if found is None or found.shards == wanted.shards:
         return
     with ExitStack() as locks:
         for folder in paths.shard_folders().values():
             locks.enter_context(lock_shard(folder, lock_seconds))
         paths.root.rename(old.root)
-        changed = replace(found, shards=wanted.shards, format_version=FORMAT_VERSION)
+        changed = replace(found, shards=wanted.shards)
         copied = _copy(StoredMemory(old, found), paths, changed)
         for manifest in old.manifests():
             try:

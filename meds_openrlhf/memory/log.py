@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from meds_openrlhf.arrow_files import (
@@ -78,8 +79,11 @@ def read_rows(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 def _only_step(batch: pa.RecordBatch) -> int:
     columns = batch.columns
-    if any(columns[place].null_count for place in NEVER_NULL) or columns[-1].values.null_count:
+    logits = columns[-1].values
+    if any(columns[place].null_count for place in NEVER_NULL) or logits.null_count:
         raise DamagedArrowError("a column has nulls that cannot have any")
+    if not np.isfinite(logits.to_numpy()).all():
+        raise DamagedArrowError("a row has a value that is not finite")
     steps = columns[0].to_numpy()
     if not len(steps) or (steps != steps[0]).any():
         raise DamagedArrowError("a batch has no row, or rows of several steps")

@@ -74,6 +74,8 @@ def read_recording(path: Path) -> Recording:
         raise
     except (DamagedArrowError, OSError) as error:
         _refuse(path, f"cannot be read as Arrow ({' '.join(str(error).split())})")
+    for name in {name for name in table.column_names if table.column_names.count(name) > 1}:
+        _refuse(path, f"has several columns {name}. Rename them.")
     for name, (wanted, fits) in _COLUMNS.items():
         if table.schema.get_field_index(name) < 0:
             _refuse(path, f"needs one column {name}. The columns are {', '.join(_COLUMNS)}.")
@@ -96,7 +98,7 @@ def _recording(table: pa.Table, source: Path) -> Recording:
         plain = table.cast(pa.schema(fields)).combine_chunks()
         step = plain["step"].cast(pa.int64()).to_numpy()
         prompt = plain["prompt_key"].cast(pa.string()).to_pylist()
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, LookupError) as error:
         _refuse(source, f"cannot be replayed ({' '.join(str(error).split())})")
     back = np.flatnonzero(np.diff(step) < 0)
     if len(back):

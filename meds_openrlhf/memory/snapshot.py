@@ -16,7 +16,6 @@ from meds_openrlhf.features.function import MOST_VALUES, FeatureFunction
 from meds_openrlhf.features.settings import features_of_rows
 from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.memory import format2
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
@@ -97,8 +96,8 @@ def _parse_format(content: Any, source: Path) -> MemoryFormat:
     """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
     try:
         version = content.get("format_version", FORMAT_VERSION)
-        if version not in (2, FORMAT_VERSION):
-            hint = f"has a memory of format {version}, but this version reads 2 and {FORMAT_VERSION}. Update it."
+        if version != FORMAT_VERSION:
+            hint = f"has a memory of format {version}, but this version reads {FORMAT_VERSION}. Use its own version."
             raise ConfigError("meds.run_dir", str(source), hint)
         found = MemoryFormat(**content)
         if not all(isinstance(value, dict) for value in (found.model, found.features)):
@@ -133,14 +132,12 @@ def commit_snapshot(paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """Read a manifest of either format. Raises MemoryCorruptionError if it is missing or damaged."""
+    """Read a manifest. Raises MemoryCorruptionError if it is missing or damaged."""
     if not path.exists():
         raise MemoryCorruptionError(f"{path}: is missing, but a checkpoint names it; restore it from a backup")
     found = _read_json(path)
     try:
         memory_format = _parse_format(found["format"], path)
-        if memory_format.format_version == 2:
-            return Snapshot(memory_format, format2.state_of(found["segments"], path, memory_format.layers))
         state = LogState(index(found["step"]), {folder: index(count) for folder, count in found["rows"].items()})
         if not -1 <= state.step < MOST_STEPS or min(state.rows.values(), default=0) < 0:
             raise TypeError("a step or a count is impossible")

@@ -22,7 +22,7 @@ from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory import format2, log
+from meds_openrlhf.memory import log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
@@ -89,8 +89,7 @@ class StoredMemory:
 
         Raises MemoryCorruptionError if a file is damaged.
         """
-        read = format2.batches_in if self.format.format_version == 2 else log.batches_in
-        return read(folder, self.schema)
+        return log.batches_in(folder, self.schema)
 
     def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield each step with rows, and its rows from all shards, ordered by ``sample``; raises as `batches_in`."""

@@ -18,6 +18,7 @@ from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.step_log import StepLog
 
 DIGITS = 6  # significant digits of a value
+MOST_METRICS = 2_000
 LONGEST_SECONDS = 1e10  # of a run; a timedelta holds a thousand times as many
 WINDOW = 5  # number of first and of last steps that are averaged
 Line = dict[str, float]
@@ -31,6 +32,10 @@ def history_of(lines: list[Line], most: int) -> dict[str, Any]:
     every = max(-(-len(lines) // most), 1)
     points = [lines[begin : begin + every] for begin in range(0, len(lines), every)]
     names = sorted({name for line in lines for name in line} - {"step"})
+    if len(names) > MOST_METRICS:
+        raise ConfigError(
+            "RUN", None, f"its logs have {len(names):,} metrics. A report shows at most {MOST_METRICS:,}."
+        )
     columns = {name: [_mean(point, name) for point in points] for name in names}
     known = {name: column for name, column in columns.items() if any(value is not None for value in column)}
     return {"steps": [int(point[-1]["step"]) for point in points], "columns": known, "every": every}
@@ -51,13 +56,13 @@ def summary_of(lines: list[Line]) -> list[tuple[str, float | None, float | None,
 def duration_of(lines: list[Line]) -> str | None:
     """The time that all steps took, as hours, minutes and seconds; None if no line says so."""
     seconds = [value for line in lines if (value := _number(line, "timing/step_total")) is not None]
-    return str(timedelta(seconds=round(min(math.fsum(seconds), LONGEST_SECONDS)))) if seconds else None
+    return str(timedelta(seconds=round(min(sum(seconds), LONGEST_SECONDS)))) if seconds else None
 
 
 def _mean(lines: list[Line], name: str) -> float | None:
     """The mean of the finite values, rounded; None if there are none."""
     values = [value for line in lines if (value := _number(line, name)) is not None]
-    return float(f"{math.fsum(values) / len(values):.{DIGITS}g}") if values else None
+    return float(f"{math.fsum(value / len(values) for value in values):.{DIGITS}g}") if values else None
 
 
 def _number(line: Line, name: str) -> float | None:

@@ -114,17 +114,21 @@ def planned_steps(config: RunConfig | None) -> int | None:
     flags = config.openrlhf
     path = Path(str(flags.get("data.prompt_dataset")))
     needed = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.num_episodes")
-    if path.suffix != ".jsonl" or not path.is_file() or not all(isinstance(flags.get(name), int) for name in needed):
+    if path.suffix != ".jsonl" or not path.is_file() or not all(_is_count(flags.get(name)) for name in needed):
         return None
     batch, samples, train, episodes = (flags[name] for name in needed)
     with open_file(path) as file:
         rows = sum(1 for _ in lines_of(file, path))
     most = flags.get("data.max_samples")
-    if most is not None:
-        rows = int(min(rows, most))
+    if isinstance(most, int) and most > 0:
+        rows = min(rows, most)
     whole, left = divmod(rows, batch)
     steps = int((whole + (left * samples >= train)) * episodes)  # a partial step needs at least a mini-batch
     return min(steps, config.meds.max_steps or steps)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 def _as_text(value: Any) -> str:

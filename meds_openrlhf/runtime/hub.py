@@ -78,7 +78,7 @@ def _names_code(path: Path) -> bool:
 
     It is read with json.loads, as transformers reads it: what `parse_json` refuses could hide a name.
     """
-    content = read_file(path, MOST_TEXT)
+    content = read_file(path, 16 * MOST_TEXT)
     if b"auto_map" not in content and b"\\u" not in content:
         return False
     try:

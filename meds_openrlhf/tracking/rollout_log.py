@@ -83,6 +83,8 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
         require_no_nulls(table)
         if table["step"].unique().to_pylist() not in ([], [step]):
             raise DamagedArrowError("it has rows of other steps")
+        if "sample" in names and len(table["sample"].unique()) != len(table):
+            raise DamagedArrowError("it has a sample twice")
     except FileNotFoundError:
         return None
     except DamagedArrowError as error:

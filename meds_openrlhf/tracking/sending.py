@@ -34,15 +34,17 @@ logger = logging.getLogger(__name__)
 class Trackers:
     """Sends the run in ``paths`` to the trackers ``packages``, and from `finishing` on only what is there.
 
-    Steps after ``first_step`` are sent even if a tracker has them, because a resumed run repeats them. Raises
-    ConfigError if the run's configuration is wrong.
+    Steps after ``first_step`` are sent even if a tracker has them, because a resumed run repeats them. For a run that
+    may be ``of_others``, nothing is written outside of its folder. Raises ConfigError if its configuration is wrong.
     """
 
-    def __init__(self, paths: RunPaths, packages: list[str], *, first_step: float = math.inf) -> None:
+    def __init__(
+        self, paths: RunPaths, packages: list[str], *, first_step: float = math.inf, of_others: bool = False
+    ) -> None:
         _log_to(paths.tracking_log)
         self._folder = paths.root
         self.finishing, self.ending = threading.Event(), threading.Event()
-        run = TrackedRun(paths)
+        run = TrackedRun(paths, of_others)
         self._senders = [_Sender(package, run, self, first_step) for package in packages]
         for sender in self._senders:
             sender.start()
@@ -106,6 +108,13 @@ class _Sender(threading.Thread):
 
     def _send_run(self) -> None:
         files: dict[str, BinaryIO] = {}
+        try:
+            self._send_lines(files)
+        finally:
+            for file in files.values():
+                file.close()
+
+    def _send_lines(self, files: dict[str, BinaryIO]) -> None:
         first_step = dict(self._first_step)
         tracker: Tracker | None = None  # opened when there is something to send
         is_last = False

@@ -93,10 +93,12 @@ def _as_markdown(cluster: dict[str, Any]) -> str:
 class TrackedRun:
     """What trackers need of a run. Raises ConfigError."""
 
-    def __init__(self, paths: RunPaths) -> None:
+    def __init__(self, paths: RunPaths, of_others: bool = False) -> None:
         settings = read_mapping(paths.config, "RUN")
         self.paths, self.id, self.flags = paths, _stored_id(paths), flatten(settings)
         self.config = redacted(settings, os.environ)  # to be shown
+        wanted = self.flags.get("logger.tensorboard_dir")
+        self.tensorboard = paths.tensorboard if of_others or not wanted else Path(str(wanted)).absolute()
 
     def setting(self, flag: str, variable: str = "") -> Any:
         """The value of the tracker's own ``variable``, else of ``--logger.wandb.FLAG``, else the default."""
@@ -137,8 +139,7 @@ class _TensorBoard(Tracker):
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # torch's writer would load torch
 
-        place = Path(str(run.flags.get("logger.tensorboard_dir") or run.paths.tensorboard)).absolute()
-        folder = inside(place, plain_name(run.setting("run_name")))
+        folder = inside(run.tensorboard, plain_name(run.setting("run_name")))
         # In a folder that the configuration names outside of the run, nothing is changed that is there.
         own = entries_of(run.paths.root, folder) if run.paths.root in folder.parents else []
         earlier = [path for path in own if path.name.startswith(_EVENTS) and path.name.endswith(f".{run.id}")]

@@ -229,7 +229,6 @@ def others_kinds(folder: Path) -> list[Kind]:
     (model / "config.json").write_text(
         json.dumps({"architectures": ["A"], "hidden_size": 8, "layers": list(range(99))})
     )
-    old = shutil.copytree(TESTS / "memory" / "format2", place / "format2")
     text = place / "text.json"
     text.write_text(json.dumps({"a": [1, {"b": [1.5, None, "x"]}], "c": 10**30}))
     return [
@@ -239,7 +238,6 @@ def others_kinds(folder: Path) -> list[Kind]:
         ),
         Kind("replies", [cache.path(body)], lambda: repr(cache.read(body))),
         Kind("model", [model / "config.json"], lambda: repr(require_trusted(str(model), "MODEL", False))),
-        Kind("memory of format 2", sorted(old.glob("shard-*/*.arrow")), lambda: memory_of(old)),
         Kind("JSON", [text], lambda: json_of(text)),
     ]
 

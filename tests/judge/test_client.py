@@ -279,7 +279,7 @@ def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> Non
 def test_a_reply_is_bounded_in_size_and_time(tmp_path: Path) -> None:
     many, packed = b" " * (MOST_REPLY + 1), gzip.compress(b" " * 100_000_000)
     for response, reason in (
-        (Response("", raw=many), "the reply has more than 16 MiB"),
+        (Response("", raw=many), "the reply has more than 4 MiB"),
         (Response("", raw=packed, headers={"Content-Encoding": "gzip"}), "the reply is compressed"),
     ):
         refused = pytest.raises(ConfigError, match=f"failed 1 times, the last time with: .*{reason}")

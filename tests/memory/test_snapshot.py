@@ -57,7 +57,7 @@ def test_a_manifest_that_is_wrong_is_named(tmp_path: Path, changes: dict | str, 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"format_version": 1, "old_field": 3}, ConfigError, "has a memory of format 1, but this version reads"),
+        ({"format_version": 1, "old_field": 3}, ConfigError, "has a memory of format 1, but this version reads 3"),
         ({"features": 5}, MemoryCorruptionError, "wrong type"),
         ({"step_offset": "7"}, MemoryCorruptionError, "wrong type"),
         ({"more": 1}, MemoryCorruptionError, "is not a memory format"),

@@ -15,6 +15,7 @@ from typing import TypeVar
 from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
+from meds_openrlhf.files import open_file
 from meds_openrlhf.paths import MODEL_WRITTEN, RunPaths
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ def fingerprint_of(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest.update(file.read(_EDGE_BYTES))
             file.seek(max(file.tell(), path.stat().st_size - _EDGE_BYTES))
             digest.update(file.read())
