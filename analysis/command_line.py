@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS
+from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options
@@ -79,7 +80,8 @@ def exit_code_of(script: Callable[[], None]) -> int:
     try:
         script()
     except (ConfigError, MemoryCorruptionError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in DISK_ERRORS + PATH_ERRORS:
+        known = isinstance(error, UnusableFileError) or getattr(error, "errno", None) in (*DISK_ERRORS, *PATH_ERRORS)
+        if isinstance(error, OSError) and not known:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2

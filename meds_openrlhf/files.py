@@ -106,6 +106,8 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     is something other than a regular file.
     """
     with_what = os.lstat(path).st_mode if os.path.lexists(path) else stat.S_IFREG
+    if stat.S_ISDIR(with_what):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(with_what):
         raise UnusableFileError(path, f"is {_kind(with_what)}, which no file replaces")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")  # nobody can foresee it, and wait there

@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from meds_openrlhf.arrow_files import rows_of_parquet
 from meds_openrlhf.config.errors import ConfigError, how_to_install
 from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
@@ -133,6 +132,8 @@ def _records(source: Source) -> Iterator[Record]:
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:
+    from meds_openrlhf.arrow_files import rows_of_parquet
+
     with open_file(path, named_by_user=True) as file:
         yield from rows_of_parquet(path, file)
 

@@ -20,6 +20,7 @@ MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PAT
 
 def write_token(path: Path) -> Path:
     """Write a new token to ``path``, in place of an older one, with mode 0600. Raises OSError."""
+    path.unlink(missing_ok=True)  # also a link, whose target stays
     write_atomically(path, secrets.token_hex(32), 0o600)
     return path
 

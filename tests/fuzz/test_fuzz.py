@@ -1,7 +1,6 @@
 """Damaged and hostile files: only errors of ours, in bounded time and memory; whole files of ours are never misread."""
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -41,11 +40,11 @@ def test_a_fault_is_found(kinds: list[Kind], tmp_path: Path) -> None:
     faults = {
         "traceback": lambda: str(1 // 0),
         "silence": lambda: "other",
-        "crash": lambda: str(os.kill(os.getpid(), signal.SIGKILL)),
+        "crash": lambda: str(os.abort()),
         "memory": lambda: str(len(bytearray(3 * 2**30))),
     }
     results = list(fuzz([kind(name, read) for name, read in faults.items()], 4, seed=3))
-    words = ("ZeroDivisionError", "other content, in silence", "signal 9", "MemoryError")
+    words = ("ZeroDivisionError", "other content, in silence", "signal 6", "MemoryError")
     assert [word in result.what for word, result in zip(words, results)] == [True] * 4
 
 
