@@ -70,7 +70,7 @@ def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] |
     with _as_damage():
         schema = batches[0].schema if batches else pa.ipc.open_stream(_stream_in(memoryview(content))).schema
         table = pa.Table.from_batches(batches, schema)
-        return table if columns is None else table.select(columns)
+        return table.select(table.column_names if columns is None else columns)  # whose names have to be texts
 
 
 def _fields(schema: pa.Schema, columns: Sequence[str]) -> list[int]:

@@ -72,6 +72,11 @@ def test_a_file_that_ends_too_early_is_refused() -> None:
         read_arrow(PATH, content[:-20])
 
 
+def test_names_of_columns_are_texts() -> None:
+    with pytest.raises(DamagedArrowError, match="utf-8"):
+        read_arrow(PATH, written(pa.table({"names": [1]})).replace(b"names", b"na\xd4es"))
+
+
 def test_nulls_are_found_in_values_and_in_dictionaries() -> None:
     strict = pa.schema([pa.field("key", pa.dictionary(pa.int32(), pa.string()), nullable=False)])
     for array in (
