@@ -68,11 +68,16 @@ def open_file(path: Path, *, named_by_user: bool = False) -> BinaryIO:
 
 def read_file(path: Path, most: int = MOST_SETTINGS, *, named_by_user: bool = False) -> bytes:
     """Read the whole file, of at most ``most`` bytes. Raises OSError as `open_file`."""
-    content = bytearray()
     with open_file(path, named_by_user=named_by_user) as file:
-        while part := file.read(MIB):
-            content += part
-            require_size(path, len(content), most)
+        return read_rest(file, path, most)
+
+
+def read_rest(file: BinaryIO, path: Path | str, most: int) -> bytes:
+    """Read an open file from its position on. Raises UnusableFileError if that is more than ``most`` bytes."""
+    content = bytearray()
+    while part := file.read(MIB):
+        content += part
+        require_size(path, len(content), most)
     return bytes(content)
 
 

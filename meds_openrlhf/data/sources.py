@@ -6,7 +6,6 @@ Records are read in batches and yielded one by one, so that a large set is never
 from __future__ import annotations
 
 import json
-import os
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from meds_openrlhf.config.errors import ConfigError, how_to_install
 from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
-from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, require_size
+from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_rest
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.rewards.boxed import last_boxed
 from meds_openrlhf.runtime.hub import hub_answers
@@ -145,11 +144,9 @@ def _json_records(source: Source, path: Path) -> Iterator[Record]:
         file.seek(begin)
         is_list = file.read(1) == b"["
         file.seek(begin)
-        if is_list:
-            require_size(path, os.fstat(file.fileno()).st_size, MOST_TEXT)
         texts = enumerate((line.decode() for line in lines_of(file, path)), 1)
         lines = (_parsed(source, line.rstrip(), number) for number, line in texts if line.strip())
-        values = _parsed(source, file.read().decode()) if is_list else lines
+        values = _parsed(source, read_rest(file, path, MOST_TEXT).decode()) if is_list else lines
         for number, value in enumerate(values, 1):
             if not isinstance(value, dict):
                 raise source.error(f"record {number} is {value!r:.80}. Give one JSON object per line.")

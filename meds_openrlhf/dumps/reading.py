@@ -24,6 +24,7 @@ from meds_openrlhf.files import (
     UnusableFileError,
     lines_of,
     open_file,
+    read_rest,
     require_size,
     require_unpacked,
 )
@@ -237,8 +238,7 @@ def _rows_of_json(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     if not is_object:
         yield from _rows_of_lines(path, file)
         return
-    require_size(path, os.fstat(file.fileno()).st_size, MOST_TEXT)
-    log = parse_json(file.read().decode(errors="replace"))
+    log = parse_json(read_rest(file, path, MOST_TEXT).decode(errors="replace"))
     if not isinstance(log.get("samples"), list):
         yield str(path), None
         return
