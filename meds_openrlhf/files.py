@@ -132,7 +132,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Write ``content`` to ``path``, and make its folder, as `replacing` does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path, mode) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -155,6 +155,14 @@ def cut_torn_line(file: int) -> None:
     while end and not (part := os.pread(file, min(end, MIB), max(end - MIB, 0))).endswith(b"\n"):
         end -= len(part) - (part.rfind(b"\n") + 1)
     os.ftruncate(file, end)
+
+
+def make_folder(folder: Path) -> None:
+    """Durably make a folder, and those above it, if they are missing."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -98,6 +98,7 @@ class RunPaths:
     root: Path
 
     config = Below("config.yaml")
+    planned_steps = Below("planned_steps")  # how many the run will have, if no prompt is filtered out
     metrics = Below("metrics.jsonl")
     evaluations = Below("evaluations.jsonl")
     clusters = Below("clusters.jsonl")

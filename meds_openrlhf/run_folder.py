@@ -53,8 +53,8 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
             raise
 
 
-def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None) -> None:
-    """Write the run's configuration to its folder, and set logs and checkpoints back to where the run begins."""
+def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None, planned_steps: int) -> None:
+    """Write the run's configuration and plan to its folder, and set its other files back to where the run begins."""
     remove_partial(paths)
     step = checkpoint.step if checkpoint else 0
     for log in (paths.metrics, paths.evaluations):
@@ -62,4 +62,5 @@ def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None) 
     forget_after(paths, step)
     if checkpoint is not None:
         point_latest_to(paths, checkpoint.tag)
+    write_atomically(paths.planned_steps, f"{planned_steps}\n")
     write_atomically(paths.config, config.as_yaml())

@@ -35,7 +35,7 @@ def test_a_save_that_was_interrupted_is_removed_and_no_other(tmp_path: Path) -> 
     for marked in ([], ["global_step2", "best_global_step1"]):
         for tag in marked:
             mark_complete(paths, tag, 2)
-        set_back(paths, config, None)
+        set_back(paths, config, None, 40)
         left = {path.name for path in paths.policy_checkpoints.iterdir()}
         assert left == {*others, "global_step2", "best_global_step1", *([] if marked else ["global_step3"])}
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
+from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.trackers import NOWHERE
 
-# Nats per token between engine and policy: different kernels cause about 0.001, weights of one step ago over 0.1.
-LARGEST_KL = 0.02
 PROMPTS_OF_A_RANK, RESPONSES, MOST_RANKS = 4, 4, 8  # and ranks of a node
 
 
@@ -60,10 +59,11 @@ def judge(check: str, steps: list[dict[str, Any]]) -> Finding:
     first, second = (abs(step["vllm_kl"]) for step in steps)
     found = f"a tiny policy trained; engines and policy differ by {first:.4f} and, after a sync, {second:.4f} nats"
     advice = ""
-    if first > LARGEST_KL:
+    if first > LARGEST_VLLM_KL:
         advice = "they compute other log-probs from the same weights: check the versions, and vllm's and ds's dtypes"
-    elif second > LARGEST_KL:
-        advice = "the engines did not get the policy's new weights: try vllm.sync_backend gloo, and check NCCL"
+    elif second > LARGEST_VLLM_KL:
+        advice = "engines do not compute with the policy's new weights: check the versions of vLLM and NCCL; with "
+        advice += "--recipe, its model may be one whose weights vLLM cannot renew"
     elif not any(step.get("meds/rows") for step in steps):
         advice = "the memory got no rows: the recorder does not see the policy's layers"
     return Finding("cluster", check, found, advice)

@@ -36,6 +36,8 @@ def find_decoder_parts(model: torch.nn.Module) -> DecoderParts:
     if unembedding is None:
         raise _unknown(name, "it has no output embedding")
     decoder = inner.get_decoder()
+    if not hasattr(decoder, "config"):
+        raise _unknown(name, f"what it calls its decoder is a {type(decoder).__name__}")
     count = decoder.config.get_text_config().num_hidden_layers
     for parent in decoder.modules():
         norms = [child for child in parent.children() if "norm" in type(child).__name__.lower()]

@@ -145,6 +145,11 @@ class LayerLogitRecorder:
         function: FeatureFunction | None = None,
     ) -> None:
         self._parts = find_decoder_parts(model)
+        adapted = self._parts.unembedding
+        if any(flag for name in ("use_dora", "lora_bias") for flag in getattr(adapted, name, {}).values()):
+            raise ValueError(
+                "the unembedding's adapter is more than a product (DoRA, or a bias). Use plain LoRA there."
+            )
         self._function = function
         self._groups = tuple(groups)
 
@@ -216,5 +221,7 @@ def _weight_rows(module: Any, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _adapters_of(module: Any) -> list[str]:
-    """Return the names of the module's active LoRA adapters; none if LoRA does not adapt it."""
+    """Return the names of the LoRA adapters that the module adds to its weight, which may have them already."""
+    if getattr(module, "merged", False) or getattr(module, "disable_adapters", False):
+        return []
     return [name for name in getattr(module, "active_adapters", ()) if name in getattr(module, "lora_A", {})]

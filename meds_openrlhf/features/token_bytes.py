@@ -15,7 +15,7 @@ def token_bytes(tokenizer: Any) -> list[bytes]:
 
     Supports byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece style with byte fallback (Llama 2, Mistral, Gemma) and
     plain vocabularies. For the processor of a vision-language model its tokenizer is used. Raises ValueError for a slow
-    tokenizer, because the bytes of its tokens are unknown.
+    tokenizer, and one of WordPieces, because the bytes of their tokens are unknown.
     """
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     vocabulary = tokenizer.get_vocab()
@@ -32,9 +32,14 @@ def _token_converter(tokenizer: Any) -> Callable[[str], bytes]:
     if backend is None:
         raise ValueError(
             f"{type(tokenizer).__name__} is not a fast tokenizer, so its tokens' bytes are unknown. Load a fast "
-            "tokenizer, or set meds.enabled: false."
+            "tokenizer."
         )
     decoder = backend.decoder.__getstate__() if backend.decoder is not None else b""
+    if b"WordPiece" in decoder:
+        raise ValueError(
+            "a WordPiece tokenizer writes spaces that are in no token, so its tokens' bytes are unknown. Use a "
+            "model with another tokenizer."
+        )
     if b"ByteLevel" in decoder:
         from transformers.convert_slow_tokenizer import bytes_to_unicode
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, compiled, plain
+from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, compiled, keys_of, plain
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
 NEIGHBORS = 3  # stored rows that vote on a new row, as in the reference code
@@ -148,5 +148,5 @@ def _vote_smallest(new: Floats, stored: Floats, labels: Labels) -> list[int]:
 
 def _find_equal(new: Floats, stored: Floats, labels: Labels) -> list[int]:
     """Return the labels of the new rows of one set; NOISE if no stored row is equal."""
-    known = {row.tobytes(): label for row, label in zip(stored, labels)}
-    return [known.get(row.tobytes(), NOISE) for row in new]
+    known = dict(zip(keys_of(stored), labels))
+    return [known.get(key, NOISE) for key in keys_of(new)]

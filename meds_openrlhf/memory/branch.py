@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -53,20 +54,28 @@ def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> Mem
     branched = replace(wanted, step_offset=max(snapshot.state.step, 0))
     try:
         source = StoredMemory(MemoryPaths(manifest.absolute().parents[1]), snapshot.format)
-        copied = _copy(source, paths, branched)
-        _commit(copied, paths, BRANCH_SNAPSHOT, replace(snapshot, format=branched))
+        parts = _split(source, branched)
+        copied = _of_parts(snapshot, parts, paths, BRANCH_SNAPSHOT, branched)
+        _write(parts, paths)
+        commit_snapshot(paths, BRANCH_SNAPSHOT, copied)
     except MemoryCorruptionError as error:
         _refuse(manifest, f"cannot be branched from: {error}")
     return branched
 
 
-def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float | None = WAIT_SECONDS) -> None:
+def rewrite_memory(
+    paths: MemoryPaths,
+    wanted: MemoryFormat,
+    lock_seconds: float | None = WAIT_SECONDS,
+    checkpoints: Container[str] | None = None,
+) -> None:
     """Rewrite the memory at ``paths`` if it has another number of shards than ``wanted``.
 
     The next start undoes an interrupted rewrite, and begins again if it is still wanted: the old files stay in
-    ``memory-before`` until ``format.json``, the last new file, is written. A snapshot that does not match the files,
-    such as one of steps that a restart has undone, is skipped with a warning. Raises MemoryCorruptionError if a file of
-    rows is damaged, and MemoryBusyError if another process writes to the memory.
+    ``memory-before`` until ``format.json``, the last new file, is written. A snapshot of none of the ``checkpoints``
+    (None: all are of one), such as one of steps that a restart has undone, is skipped with a warning if it does not
+    match the files. Raises MemoryCorruptionError, with nothing changed, if a file or another snapshot is damaged, and
+    MemoryBusyError if another process writes to the memory.
     """
     old = paths.before
     if old.root.exists():  # a rewrite was interrupted, in the middle or at the very end
@@ -80,40 +89,52 @@ def rewrite_memory(paths: MemoryPaths, wanted: MemoryFormat, lock_seconds: float
     with ExitStack() as locks:
         for folder in paths.shard_folders().values():
             locks.enter_context(lock_shard(folder, lock_seconds))
-        paths.root.rename(old.root)
         changed = replace(found, shards=wanted.shards)
-        copied = _copy(StoredMemory(old, found), paths, changed)
-        for manifest in old.manifests():
+        parts = _split(StoredMemory(paths, found), changed)
+        snapshots = {}
+        for manifest in paths.manifests():
             try:
-                _commit(copied, paths, manifest.stem, replace(read_snapshot(manifest), format=changed))
+                snapshots[manifest.stem] = _of_parts(read_snapshot(manifest), parts, paths, manifest.stem, changed)
             except MemoryCorruptionError as error:
+                if checkpoints is None or manifest.stem in checkpoints:
+                    raise
                 logger.warning("a snapshot is skipped: %s", error)
+        paths.root.rename(old.root)
+        _write(parts, paths)
+        for name, snapshot in snapshots.items():
+            commit_snapshot(paths, name, snapshot)
         write_format(paths, changed)
         shutil.rmtree(old.root)
 
 
-def _copy(source: StoredMemory, target: MemoryPaths, new: MemoryFormat) -> list[list[pa.RecordBatch]]:
-    """Write all rows of a memory to one file for each shard of another; return the batches of each shard."""
-    copied: list[list[pa.RecordBatch]] = [[] for _ in range(new.shards)]
+def _split(source: StoredMemory, new: MemoryFormat) -> list[list[pa.RecordBatch]]:
+    """Return all rows of a memory, in batches of a step, for each shard of another."""
+    parts: list[list[pa.RecordBatch]] = [[] for _ in range(new.shards)]
     for _, rows in source.rows_by_step():
         owners = owners_of(rows, new.shards)
         for number in np.unique(owners).tolist():
-            copied[number].append(rows.filter(pa.array(owners == number)))
-    for number, batches in enumerate(copied):
+            parts[number].append(rows.filter(pa.array(owners == number)))
+    return parts
+
+
+def _write(parts: list[list[pa.RecordBatch]], target: MemoryPaths) -> None:
+    """Write one file for each shard that has rows."""
+    for number, batches in enumerate(parts):
         if batches:
-            write_rows(target.shard(number), batches, Sharding(number, new.shards))
-    return copied
+            write_rows(target.shard(number), batches, Sharding(number, len(parts)))
 
 
-def _commit(copied: list[list[pa.RecordBatch]], paths: MemoryPaths, name: str, snapshot: Snapshot) -> None:
-    """Commit a snapshot of the source for its copy. Raises MemoryCorruptionError if its rows are not in the copy."""
+def _of_parts(
+    snapshot: Snapshot, parts: list[list[pa.RecordBatch]], paths: MemoryPaths, name: str, new: MemoryFormat
+) -> Snapshot:
+    """Return the source's snapshot ``name`` for the ``parts``. Raises MemoryCorruptionError if rows are missing."""
     step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
-    counts = [sum(len(batch) for batch in batches if step_of(batch) <= step) for batches in copied]
+    counts = [sum(len(batch) for batch in batches if step_of(batch) <= step) for batches in parts]
     if sum(counts) != wanted:
         text = f"has {sum(counts)} rows up to step {step}, and its snapshot {name} has {wanted}"
         raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
     rows = {paths.shard(number).name: count for number, count in enumerate(counts)}
-    commit_snapshot(paths, name, replace(snapshot, state=LogState(step, rows)))
+    return Snapshot(new, LogState(step, rows))
 
 
 def _refuse(manifest: Path, hint: str) -> NoReturn:

@@ -82,7 +82,12 @@ def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
 
 def _cluster_equal(points: Floats, _min_cluster_size: int) -> list[int]:
     known: dict[bytes, int] = {}
-    return [known.setdefault(row.tobytes(), len(known)) for row in points]
+    return [known.setdefault(key, len(known)) for key in keys_of(points)]
+
+
+def keys_of(points: Floats) -> list[bytes]:
+    """Return bytes (n) that are the same for equal rows of ``points`` (n, d), also for 0.0 and -0.0."""
+    return [row.tobytes() for row in points + np.float32(0)]
 
 
 def _cluster_by_library(points: Floats, min_cluster_size: int) -> Labels:

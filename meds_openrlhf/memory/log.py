@@ -23,7 +23,7 @@ from meds_openrlhf.arrow_files import (
     read_batches,
     with_checksum,
 )
-from meds_openrlhf.files import open_file, sync_folder, write_atomically
+from meds_openrlhf.files import make_folder, open_file, sync_folder, write_atomically
 from meds_openrlhf.locks import WAIT_SECONDS, FolderInUseError, lock_folder
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.rows import NEVER_NULL, Sharding, step_of
@@ -112,7 +112,7 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def lock_shard(folder: Path, seconds: float | None) -> BinaryIO:
     """Lock a shard's folder until the file is closed. Raises MemoryBusyError if another process still writes there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         return lock_folder(folder / ".lock", seconds)
     except FolderInUseError as error:
@@ -156,6 +156,7 @@ class ShardLog:
         try:
             path = write_rows(self._folder, [batch], self._sharding)
         except OSError as error:
+            (self._folder / steps_name(step, step)).unlink(missing_ok=True)  # if its name alone could not be synced
             message = f"{self._folder}: the rows of step {step} could not be written ({error.strerror or error})"
             raise OSError(error.errno, f"{message}; nothing was stored") from error
         self.last_step, self.rows, self.bytes = step, self.rows + len(batch), self.bytes + path.stat().st_size

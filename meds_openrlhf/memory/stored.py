@@ -121,8 +121,11 @@ def open_memory(folder: Path) -> StoredMemory:
     Raises ConfigError if there is no memory or it has another format version, and MemoryCorruptionError if its format
     cannot be read.
     """
-    paths = MemoryPaths(folder) if MemoryPaths(folder).format.exists() else RunPaths(folder).memory
+    paths = MemoryPaths(folder)
     memory_format = read_format(paths)
+    if memory_format is None:
+        paths = RunPaths(folder).memory
+        memory_format = read_format(paths)
     if memory_format is None:
         problem = "holds no memory" if folder.exists() else "does not exist"
         hint = f"{problem}. Name a run's folder, or a memory's (the one with format.json)."

@@ -1,7 +1,7 @@
-"""A model's layers, widths and heads, which determine its memory, from its configuration.
+"""A model's layers, widths and heads, which determine its memory, from its configuration; and its unusual parts.
 
-They are known for plain decoders (Llama, Qwen2, Qwen3, Mistral): grouped key and value heads, a gated MLP, two norms
-per layer; not for mixtures of experts and vision-language models.
+Sizes are known for plain decoders (Llama, Qwen2, Qwen3, Mistral): grouped key and value heads, a gated MLP, two norms
+per layer; not for mixtures of experts and vision-language models. The parts decide how a model can be trained.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 from meds_openrlhf.runtime.hub import hub_answers
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+# transformers' names of layers that learn from positions where a response in a packed row begins.
+ATTENTION = frozenset({"full_attention", "sliding_attention", "chunked_attention", "window_attention"})
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,22 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
+class UnusualParts:
+    """What a model has that plain decoders do not have."""
+
+    layers: tuple[str, ...] = ()  # kinds of layers that are not attention, such as linear_attention, conv
+    latent_attention: bool = False  # keys and values are compressed (MLA)
+    experts: bool = False
+
+
+@dataclass(frozen=True)
 class FoundShape:
     """The shape of the model ``name``, or None and the reason why it is unknown."""
 
     name: str
     shape: ModelShape | None
     unknown: str = ""
+    unusual: UnusualParts = UnusualParts()
 
 
 def find_shape(name: str, trusted: bool = False) -> FoundShape:
@@ -72,7 +84,28 @@ def find_shape(name: str, trusted: bool = False) -> FoundShape:
     except (OSError, ValueError) as error:
         return FoundShape(name, None, f"configuration not readable: {str(error).strip().splitlines()[0]}")
     shape = shape_of(config)
-    return FoundShape(name, shape, "" if shape else f"{config.model_type} is not a plain decoder")
+    return FoundShape(
+        name, shape, "" if shape else f"{config.model_type} is not a plain decoder", unusual_parts(config)
+    )
+
+
+def unusual_parts(config: Any) -> UnusualParts:
+    """Return the unusual parts that a Hugging Face configuration describes.
+
+    Layers that it does not list are attention, unless transformers says that the model carries a state.
+    """
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    text = config.get_text_config()
+    layers = getattr(text, "layer_types", None)
+    if layers is None:
+        model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+        layers = ["recurrent"] if getattr(model, "_is_stateful", False) else []
+    return UnusualParts(
+        layers=tuple(sorted(set(layers) - ATTENTION)),
+        latent_attention=bool(getattr(text, "kv_lora_rank", None)),
+        experts=any(getattr(text, name, None) for name in EXPERTS),
+    )
 
 
 def shape_of(config: Any) -> ModelShape | None:

@@ -97,6 +97,13 @@ def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Ma
 
     It names the flag that determines the ranks, which may be the engines' if counts were ``decided`` here.
     """
+    ranks = {request.role: request.gpus for request in requests}
+    if recipe.batching.dynamic and ranks.get("critic", 0) > ranks["policy"]:  # OpenRLHF deals batches to the latter
+        flag, most = f"{SECTIONS['critic']}.num_gpus_per_node", ranks["policy"]
+        hint = (
+            f"makes {ranks['critic']} critic ranks, but train.dynamic_batch_enable allows only as many as policy ranks"
+        )
+        raise ConfigError(flag, recipe.given.get(flag), f"{hint}, {most}. Lower it.")
     for request in requests:
         if request.role == "engines" or recipe.batching.takes(request.gpus, request.role):
             continue

@@ -100,7 +100,7 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
         "model": settings.get("actor.model_name_or_path"),
         "data": settings.get("data.prompt_dataset"),
         "done": int(lines[-1]["step"]) if lines else 0,
-        "planned": planned_steps(config),
+        "planned": planned_steps(paths),
         "ended": paths.model_complete.exists(),  # saved after the last step
         "started": _changed(paths.tracking) or _changed(paths.config),  # a resumed run writes its settings again
         "filtered": bool(config and config.openrlhf.get("algo.dynamic_filtering_enable")),

@@ -12,7 +12,7 @@ from meds_openrlhf.config.credentials import redacted
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.files import lines_of, open_file
+from meds_openrlhf.files import UnusableFileError, read_file
 from meds_openrlhf.paths import RunPaths
 
 # Always shown. Other settings are shown if runs differ in them, or on request.
@@ -107,28 +107,14 @@ def _memory_in_words(meds: MedsSettings) -> str:
     return f"{words}, sizes shuffled" if penalty.shuffled else words
 
 
-def planned_steps(config: RunConfig | None) -> int | None:
-    """The run's maximum number of steps; None unless the settings and a local ``.jsonl`` data set determine it."""
-    if config is None:
+def planned_steps(paths: RunPaths) -> int | None:
+    """The number of steps that the run planned when it last started; None for a folder that does not say."""
+    if not paths.planned_steps.exists():
         return None
-    flags = config.openrlhf
-    path = Path(str(flags.get("data.prompt_dataset")))
-    needed = ("rollout.batch_size", "rollout.n_samples_per_prompt", "train.batch_size", "train.num_episodes")
-    if path.suffix != ".jsonl" or not path.is_file() or not all(_is_count(flags.get(name)) for name in needed):
-        return None
-    batch, samples, train, episodes = (flags[name] for name in needed)
-    with open_file(path) as file:
-        rows = sum(1 for _ in lines_of(file, path))
-    most = flags.get("data.max_samples")
-    if isinstance(most, int) and most > 0:
-        rows = min(rows, most)
-    whole, left = divmod(rows, batch)
-    steps = int((whole + (left * samples >= train)) * episodes)  # a partial step needs at least a mini-batch
-    return min(steps, config.meds.max_steps or steps)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
+    text = read_file(paths.planned_steps, most=20).strip()
+    if not text.isdigit():
+        raise UnusableFileError(paths.planned_steps, "is not a number of steps")
+    return int(text)
 
 
 def _as_text(value: Any) -> str:

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.memory.shard import MemoryAnswer
 
+# Nats per token between engine and policy: different kernels cause about 0.001, weights of one step ago over 0.1.
+LARGEST_VLLM_KL = 0.02
+
 
 def step_metrics(
     answer: MemoryAnswer,

@@ -51,7 +51,7 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, cons
             total_steps = job.total_steps(placement.args)
             groups = reserve(placement.report.plan, config.meds.placement.timeout_seconds, since=began)
             try:
-                set_back(paths, config, job.checkpoint)
+                set_back(paths, config, job.checkpoint, total_steps)
                 console.start(job, placement, total_steps)
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
                 try:

@@ -16,7 +16,7 @@ from meds_openrlhf.doctor.trial import judge, trials
     [
         ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": -0.002, "meds/rows": 9.0}], ""),
         ([{"vllm_kl": 0.3, "meds/rows": 4.0}, {"vllm_kl": 0.3, "meds/rows": 9.0}], "they compute other log-probs"),
-        ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": 0.4, "meds/rows": 9.0}], "the engines did not get"),
+        ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": 0.4, "meds/rows": 9.0}], "engines do not compute with the"),
         ([{"vllm_kl": 0.001, "meds/rows": 0.0}, {"vllm_kl": 0.001}], "the memory got no rows"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.doctor.trial import LARGEST_KL
+from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.rollout_log import read_rollouts
 from tests.e2e.conftest import command, finished
 from tests.e2e.runs import Run, require_memory_at_work
@@ -25,7 +25,7 @@ def test_a_policy_that_calls_a_calculator(train: Callable[..., Run]) -> None:
     # A call in most episodes, and hardly any that cannot be computed.
     assert all(step["calls"] > 0.5 > 0.2 > step["failed_calls"] for step in run.steps)
     # Engines report no log-probs of a reply's tokens: the 0 in their place would be nats away from the policy's.
-    assert all(abs(step["vllm_kl"]) < LARGEST_KL for step in run.steps)
+    assert all(abs(step["vllm_kl"]) < LARGEST_VLLM_KL for step in run.steps)
 
     responses = pa.concat_tables(read_rollouts(run.paths, ["response"])).column("response").to_pylist()
     calls = [call for response in responses for call in CALL.findall(response)]

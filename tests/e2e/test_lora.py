@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from meds_openrlhf.checkpoints import newest_complete
-from meds_openrlhf.doctor.trial import LARGEST_KL
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import MEDS, command, finish, finished, start
 from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step
@@ -39,9 +39,9 @@ def test_a_killed_run_with_adapters_resumes_and_is_evaluated(assets: Path, tmp_p
     assert finished([*train, "--resume"]).returncode == 0
     run = Run(paths)
     require_memory_at_work(run)
-    assert all(abs(step["vllm_kl"]) < LARGEST_KL for step in run.steps)
+    assert all(abs(step["vllm_kl"]) < LARGEST_VLLM_KL for step in run.steps)
     # Adapters begin at zero, and move: engines without them would be as far from the policy as the reference is.
-    assert run.steps[0]["kl"] == 0 < 2 * LARGEST_KL < run.steps[-1]["kl"]
+    assert run.steps[0]["kl"] == 0 < 2 * LARGEST_VLLM_KL < run.steps[-1]["kl"]
 
     base, trained = (load_file(folder / "model.safetensors") for folder in (assets / "policy", paths.model))
     assert set(trained) == set(base)

@@ -54,6 +54,14 @@ def test_slow_tokenizers_are_refused() -> None:
         token_bytes(SimpleNamespace(get_vocab=dict, get_added_vocab=dict))
 
 
+def test_tokenizers_of_word_pieces_are_refused() -> None:
+    """They write a space between words that is in no token, so answers by bytes are not those of the text."""
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
+    tokenizer.decoder = decoders.WordPiece()
+    with pytest.raises(ValueError, match="a WordPiece tokenizer writes spaces that are in no token"):
+        AnswerLocator(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+
+
 def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
     locator = AnswerLocator(plain(["<answer>", "#### ", "7", "x"]), ["<answer>", "#### "])
     assert locator.locate([0, 2, 1, 2]) == locator.locate([1, 2, 0, 2]) == 2

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 
 from meds_openrlhf.features import recorder as recorder_module
 from meds_openrlhf.features.function import FeatureFunction
@@ -107,6 +108,26 @@ def test_lora_adapters_count(modules: tuple[str, ...]) -> None:
     torch.testing.assert_close(recorded, expected, atol=1e-4, rtol=1e-4)
     plain = record(make_model("qwen2"), inputs, tokens, targets)[HAVE]
     assert not torch.allclose(plain, recorded, atol=1e-2)
+
+
+@pytest.mark.parametrize("state", ["merged", "disabled"])
+def test_adapters_that_the_weight_has_already_or_that_are_off_do_not_count(state: str) -> None:
+    base = make_model("qwen2")
+    model = with_adapters(base, ("lm_head",))
+    inputs, positions, targets = padded_batch("right")
+    tokens = padded_positions(positions, WIDTH)
+    model.base_model.merge_adapter() if state == "merged" else model.base_model.disable_adapter_layers()
+    recorded = record(model, inputs, tokens, targets)[HAVE]
+    torch.testing.assert_close(recorded, the_long_way(base, inputs, tokens[HAVE], targets[HAVE]), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [{"use_dora": True}, {"lora_bias": True}])
+def test_adapters_of_the_unembedding_that_are_more_than_a_product_are_refused(kind: dict[str, bool]) -> None:
+    model = get_peft_model(make_model("qwen2"), LoraConfig(r=2, target_modules=["lm_head"], **kind))
+    with pytest.raises(ValueError, match=r"the unembedding's adapter is more than a product \(DoRA, or a bias\)"):
+        LayerLogitRecorder(model)
+    elsewhere = get_peft_model(make_model("qwen2"), LoraConfig(r=2, target_modules=["q_proj"], **kind))
+    LayerLogitRecorder(elsewhere)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
+from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 
 LOGITS = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 3.0, 4.0]], dtype=np.float32)
@@ -39,6 +41,16 @@ def test_selection(settings: dict, first_row: list[float]) -> None:
 def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="must be finite"):
         FeatureTransform()(np.array([[1.0, bad]]))
+
+
+def test_the_preset_for_equal_vectors_leaves_them_as_they_are() -> None:
+    """Of a function that returns a category: scaled to unit length, all positive numbers are 1."""
+    features = FeatureSettings(function="category.py")
+    kinds = np.array([[1.0], [2.0]], np.float32)
+    for preset, equal in (("equal", False), ("paper", True)):
+        transform = transform_of(MedsSettings(run_dir="r", features=features, memory=MemorySettings(preset=preset)))
+        first, second = transform(kinds).tolist()
+        assert (first == second) == equal
 
 
 def test_layers_that_the_model_does_not_have_are_refused_and_a_difference_takes_two() -> None:

@@ -69,6 +69,7 @@ def make_kinds(folder: Path) -> list[Kind]:
     plain = unpack_killed_run(folder / "plain")
     for step, table in zip(plain.rollout_steps(), list(read_rollouts(plain))):
         feather.write_feather(table, str(plain.rollouts(step)), compression="uncompressed")
+    paths.planned_steps.write_text("40\n")
     of_run = [
         Kind("rollouts", sorted(others.rollouts_folder.iterdir()), lambda: rollouts_of(others), checked=True),
         Kind("rollouts of an earlier version", sorted(paths.rollouts_folder.iterdir()), lambda: rollouts_of(paths)),
@@ -77,7 +78,7 @@ def make_kinds(folder: Path) -> list[Kind]:
             "memory", sorted(others.memory.root.rglob("*.arrow")), lambda: memory_of(others.memory.root), checked=True
         ),
         Kind("manifests", [paths.memory.format, *paths.memory.manifests()], lambda: memory_of(paths.root)),
-        Kind("logs", [paths.metrics, paths.clusters], lambda: logs_of(paths)),
+        Kind("logs", [paths.metrics, paths.clusters, paths.planned_steps], lambda: logs_of(paths)),
         Kind("configuration", [paths.config], lambda: settings_of(paths)),
         Kind("markers", paths.markers(), lambda: repr(whole_checkpoints(paths))),
         Kind("moments", [paths.diversity("global_step4")], lambda: moments_of(paths)),

@@ -87,3 +87,16 @@ def test_the_nearest_three_vote(query: list, stored: list, labels: list[int], ex
     count = len(stored)
     sets = Sets(np.array([query]), np.array([0, 1]), np.array(stored), np.array([0, count]), np.array(labels, np.int32))
     assert vote(sets, Method(ties=ties)).tolist() == [expected]
+
+
+def test_of_three_labels_the_nearest_or_the_smallest_wins() -> None:
+    stored = np.array([[1.0, 0.0], [0.96, 0.28], [0.8, 0.6]])
+    sets = Sets(stored[:1], np.array([0, 1]), stored, np.array([0, 3]), np.array([2, 1, 0], np.int32))
+    assert [vote(sets, Method(ties=ties)).tolist() for ties in ("nearest", "smallest")] == [[2], [0]]
+
+
+def test_equal_rows_are_found_also_where_zero_has_a_sign() -> None:
+    stored = np.array([[0.0, 1.0], [2.0, 1.0]], np.float32)
+    query = np.array([[-0.0, 1.0], [2.0, 1.0], [1.0, 0.5]], np.float32)  # the last has a stored row's direction
+    sets = Sets(query, np.array([0, 3]), stored, np.array([0, 2]), np.array([0, 1], np.int32))
+    assert vote(sets, Method(algorithm="equal")).tolist() == [0, 1, -1]

@@ -82,9 +82,10 @@ def test_another_number_of_shards_gives_the_same_answers(
     memory = write(tmp_path / "memory", before)
     memory.restore("global_step4")  # step 5's was not saved to the end
     memory.stop()
-    rewrite_memory(memory.paths, replace(memory.format, shards=after))
+    checkpoints = {f"global_step{n}" for n in range(1, 5)}
+    rewrite_memory(memory.paths, replace(memory.format, shards=after), checkpoints=checkpoints)
     if before != after:
-        assert {path.stem for path in memory.paths.snapshots.iterdir()} == {f"global_step{n}" for n in range(1, 5)}
+        assert {path.stem for path in memory.paths.snapshots.iterdir()} == checkpoints
         assert caplog.text.count("a snapshot is skipped") == 1
     assert read_format(memory.paths) == replace(memory.format, shards=after)
     assert not memory.paths.before.root.exists()
@@ -105,7 +106,8 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
         with pytest.raises(KeyboardInterrupt):
             rewrite_memory(old.paths, replace(old.format, shards=3))
     assert old.paths.before.root.exists()
-    assert open_memory(old.root.parent).table() == rows
+    for folder in (old.root.parent, old.root):
+        assert open_memory(folder).table() == rows
     shards = {"write_rows": 2, "write_format": 1}.get(interrupted, 3)  # may be started with another number, as before
     rewrite_memory(old.paths, replace(old.format, shards=shards))
     assert not old.paths.before.root.exists()
@@ -127,4 +129,26 @@ def test_a_memory_that_fits_or_is_damaged_or_in_use_is_not_rewritten(old: Writte
     for _ in range(2):
         with pytest.raises(MemoryCorruptionError, match=rf"{file.name}: is damaged"):
             rewrite_memory(old.paths, wanted)
-    assert list(old.paths.before.root.rglob("*.arrow"))
+    assert not old.paths.before.root.exists()
+
+
+@pytest.mark.parametrize("checkpoints", [None, {"global_step5"}])
+def test_a_memory_without_rows_of_a_checkpoint_is_not_rewritten(
+    old: WrittenMemory, expected: list, tmp_path: Path, checkpoints: set[str] | None
+) -> None:
+    """The lost file comes back from a backup, and everything is as before."""
+    old.stop()
+    lost = files_of(old.root, shard=0)[-1]
+    backup = lost.rename(tmp_path / "backup")
+    files = {path: path.read_bytes() for path in old.root.rglob("*") if path.is_file()}
+    for _ in range(2):
+        with pytest.raises(
+            MemoryCorruptionError, match=r"rows up to step 5, and its snapshot global_step5 has \d+; re"
+        ):
+            rewrite_memory(old.paths, replace(old.format, shards=3), checkpoints=checkpoints)
+    assert {path: path.read_bytes() for path in old.root.rglob("*") if path.is_file()} == files
+    backup.rename(lost)
+    rewrite_memory(old.paths, replace(old.format, shards=3), checkpoints=checkpoints)
+    again = WrittenMemory(old.root, 3)
+    again.restore("global_step5")
+    assert again.observe(*BATCHES[5:]) == expected[5:]

@@ -14,6 +14,7 @@ from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, ShardLog, batches_in, read_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
 from meds_openrlhf.paths import MemoryPaths
+from tests.failing import failing
 from tests.test_locks import without_locks
 
 SCHEMA = log_schema(4)
@@ -256,3 +257,15 @@ def test_a_lock_that_is_a_link_leaves_its_target_as_it_was(tmp_path: Path) -> No
     with pytest.raises(UnusableFileError, match="is a link"):
         opened(tmp_path)
     assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_what_could_not_be_stored_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its name when its folder cannot be synced."""
+    log = log_of(tmp_path, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("meds_openrlhf.files.sync_folder", failing(OSError(5, "Input/output error")))
+        with pytest.raises(OSError, match=r"the rows of step 3 could not be written .*; nothing was stored"):
+            log.append(batch_of(3))
+    assert not list(tmp_path.rglob("000003.arrow"))
+    log.append(batch_of(3))
+    assert log.rows == 9

@@ -1,5 +1,6 @@
 """The pool over real Ray actors: the same answers on any number of shards, after a death, after a restore."""
 
+import json
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.branch import rewrite_memory
+from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.shard import MemoryShard
@@ -139,3 +141,25 @@ def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
     assert resumed.stats().rows == sum(map(len, batches))
     assert resumed.restore(None).rows == 0
     assert not list(tmp_path.glob("shard-*/*.arrow"))
+
+
+def test_a_last_step_with_rows_of_one_shard_alone_is_in_a_snapshot(tmp_path: Path) -> None:
+    batches = stream(2)
+    pool, _ = make_pool(tmp_path, 2)
+    run(pool, batches[:1])
+    one = batches[1].slice(0, 1)
+    pool.observe(2, one)
+    pool.snapshot("global_step2")
+    pool.observe(3, one)
+    assert pool.restore("global_step2").rows == len(batches[0]) + 1
+
+
+def test_rows_in_a_folder_that_no_shard_reads_are_missed(tmp_path: Path) -> None:
+    pool, _ = make_pool(tmp_path, 2)
+    run(pool, stream(1))
+    pool.snapshot("global_step1")
+    manifest = MemoryPaths(tmp_path).snapshot("global_step1")
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "rows": {**content["rows"], "shard-0005": 4}}))
+    with pytest.raises(MemoryCorruptionError, match=r"holds \d+ of the \d+ rows of its snapshot"):
+        pool.restore("global_step1")

@@ -1,5 +1,6 @@
 """The rules of docs/cluster-plan.md: the counts that a file leaves out, and the flags of each mode."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,6 +96,15 @@ def test_a_refusal_names_the_flag_that_the_ranks_follow_from() -> None:
             require_batches(recipe(given={"vllm.num_engines": 6}), requests, decided)
     with pytest.raises(ConfigError, match="No number of ranks divides them; change the batch sizes"):
         require_batches(recipe(train_batch=100, train_micro_batch=3), requests, {})
+
+
+def test_a_critic_with_more_ranks_than_the_policy_is_refused_with_batches_by_tokens() -> None:
+    """OpenRLHF makes a batch for each policy rank, and could not give one to each critic rank."""
+    requests = [RoleRequest("policy", 1, 2), RoleRequest("critic", 1, 4), RoleRequest("engines", 2, 1)]
+    run = recipe(("policy", "engines", "critic"), dynamic=True, given={"critic.num_gpus_per_node": 4})
+    with pytest.raises(ConfigError, match=r"num_gpus_per_node=4: makes 4 critic ranks, but .* policy ranks, 2\."):
+        require_batches(run, requests, {})
+    require_batches(replace(run, batching=replace(run.batching, dynamic=False)), requests, {})
 
 
 @pytest.mark.parametrize("mode", ["flags", "split", "colocate", "auto"])

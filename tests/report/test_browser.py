@@ -233,10 +233,7 @@ def test_nothing_is_wider_than_the_window(opened: Opened, report: Path) -> None:
 
 def test_a_finished_run_has_ended_whatever_was_planned(opened: Opened, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    data = tmp_path / "train.jsonl"
-    data.write_text('{"prompt": "a"}\n' * 8)
-    flags = {"rollout.batch_size": 2, "rollout.n_samples_per_prompt": 2, "train.batch_size": 2, "train.num_episodes": 1}
-    write_config(run, **{"data.prompt_dataset": str(data), **flags})
+    run.planned_steps.write_text("4\n")
     with opened(write_report([run.root], run.report), "#overview") as page:
         expect(page.locator(".card")).to_contain_text("3 of 4 planned")
         expect(page.locator("progress")).to_have_count(1)

@@ -1,13 +1,14 @@
 """What a report says of a run's settings."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, PenaltySettings, RunConfig
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, ExplorationSettings, PolicySettings
+from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.run_folder import set_back
 from meds_openrlhf.runs.settings import compare_settings, flat_settings, method_in_words, names_of, planned_steps
 
 
@@ -56,20 +57,15 @@ def test_settings_side_by_side() -> None:
     assert not lr["differs"]
 
 
-def test_planned_steps_are_those_of_the_data_set(tmp_path: Path) -> None:
-    data = tmp_path / "train.jsonl"
-    data.write_text("".join(json.dumps({"prompt": str(i)}) + "\n" for i in range(10)))
-    flags = {
-        "data.prompt_dataset": str(data), "rollout.batch_size": 4, "rollout.n_samples_per_prompt": 2,
-        "train.batch_size": 4, "train.num_episodes": 3,
-    }  # fmt: skip
-    assert planned_steps(config(**flags)) == 9
-    for most, steps in ((4, 4), (40, 9)):
-        assert planned_steps(RunConfig(MedsSettings(run_dir="r", max_steps=most), flags)) == steps
-    assert planned_steps(config(**{**flags, "train.batch_size": 8})) == 6  # the last two prompts fill no mini-batch
-    assert planned_steps(config(**{**flags, "data.max_samples": 4})) == 3
-    assert planned_steps(config(**{**flags, "data.max_samples": None})) == 9
-    assert planned_steps(config(**{**flags, "data.prompt_dataset": "some/hub-data"})) is None
+def test_planned_steps_are_those_that_the_run_wrote(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    assert planned_steps(paths) is None  # of an atlas, or an older run
+    set_back(paths, RunConfig(MedsSettings(run_dir="r"), {}), None, 40)
+    assert planned_steps(paths) == 40
+    for damaged in ("-3", "4.5", "", "9" * 50):
+        paths.planned_steps.write_text(damaged)
+        with pytest.raises(UnusableFileError):
+            planned_steps(paths)
 
 
 def test_settings_are_shown_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

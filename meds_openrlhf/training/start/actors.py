@@ -5,6 +5,7 @@ Importing this module imports OpenRLHF, which takes many seconds, so it is impor
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,13 +17,14 @@ from openrlhf.trainer.ray.vllm_engine import create_vllm_engines
 from openrlhf.utils import get_strategy
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
@@ -37,6 +39,8 @@ from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 from meds_openrlhf.training.step.update import CriticActor
 from meds_openrlhf.training.watch.control import TrainerContext, start_run_control, this_node
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
     strategy = get_strategy(args)
     # Tells the rewards, which engines call, how to find answers outside boxes.
     environment = answer_environment(meds.features.answer_pattern, job.tokenizer.all_special_tokens)
-    engines = _start_engines(args, groups, environment, placement.report.limits)
+    has_experts = job.request.models["engines"].unusual.experts
+    of_vllm = vllm_options(placement.report.limits, has_experts, job.on_cpu)
+    engines = _start_engines(args, groups, environment, of_vllm)
     models = _start_models(args, groups)
     trainer = _start_trainer(strategy, models, engines, groups["policy"], context)
     _load_models(strategy, models, engines, trainer, context)
@@ -88,7 +94,8 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
     meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory
     if not meds.enabled:
         return [], None
-    rewrite_memory(paths, memory_format, meds.lock_seconds)
+    tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)} | {BRANCH_SNAPSHOT}
+    rewrite_memory(paths, memory_format, meds.lock_seconds, tags)
     if meds.memory.branch_from is not None and not paths.format.exists():
         memory_format = make_branch(Path(meds.memory.branch_from), paths, memory_format)
     write_format(paths, memory_format)
@@ -144,10 +151,19 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(threads, 1))}}}
 
 
+def vllm_options(limits: EngineLimits, has_experts: bool, on_cpu: bool) -> dict[str, Any]:
+    """Return the arguments of vLLM's that OpenRLHF leaves out.
+
+    Its kernels for experts may keep their weights in a layout of their own, into which a weight sync would write plain
+    weights (vLLM issue 42821); Triton's take plain ones.
+    """
+    backend = {"moe_backend": "triton"} if has_experts and not on_cpu else {}
+    return {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens, **backend}
+
+
 def _start_engines(
-    args: SimpleNamespace, groups: dict[str, Any], environment: dict[str, str], limits: EngineLimits
+    args: SimpleNamespace, groups: dict[str, Any], environment: dict[str, str], of_vllm: dict[str, Any]
 ) -> list[Any]:
-    of_vllm = {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens}
     with restartable_engines(environment, **of_vllm):
         engines: list[Any] = create_vllm_engines(
             args.vllm.num_engines,
@@ -161,7 +177,7 @@ def _start_engines(
             shared_pg=groups["engines"],  # otherwise, OpenRLHF creates a group
             gpu_memory_utilization=args.vllm.gpu_memory_utilization,
             vllm_enable_sleep=args.vllm.enable_sleep,
-            logprobs_mode="processed_logprobs" if args.algo.advantage.is_correction_level != "off" else None,
+            logprobs_mode="processed_logprobs",  # those of the distribution that tokens are drawn from, for `vllm_kl`
             agent_func_path=args.train.agent_func_path,
             remote_rm_url=args.reward.remote_url,
             max_images_per_prompt=args.data.max_images_per_prompt,
@@ -198,6 +214,9 @@ def _load_models(
 ) -> None:
     """Load the weights; the critic's after the policy's, as OpenRLHF does."""
     args, max_steps = strategy.args, ray.get(trainer.get_max_steps.remote())
+    shares_gpus = args.train.colocate_all and not args.train.async_enable
+    if shares_gpus and any(ray.get(models["policy"].async_run_method("leave_expandable_segments"))):
+        logger.warning("expandable_segments is switched off in the policy's ranks, whose memory engines map")
     pretrained = args.actor.model_name_or_path
     loading = models["policy"].async_init_model_from_pretrained(
         strategy, pretrained, max_steps, engines, meds=context.meds, records_layers=context.records_layers

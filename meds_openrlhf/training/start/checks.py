@@ -1,7 +1,8 @@
 """Every check of a run before anything starts, one a function. Checks write nothing, and raise ConfigError.
 
-Those in `OF_FLAGS` and `OF_ARGUMENTS` need no file: `meds train`, `meds plan` and the trainings of `meds doctor` run
-all of them. The others are about models, data and an existing run; `start.prepare` runs them when it has loaded these.
+Those in `OF_FLAGS`, `OF_ARGUMENTS` and `OF_MODELS` need no file but a model's configuration: `meds train`, `meds plan`
+and the trainings of `meds doctor` run all of them. The others are about models, data and an existing run;
+`start.prepare` runs them when it has loaded these.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
+from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_label, gym_problem
+from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
 from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
 
@@ -31,6 +35,7 @@ FILE_SETTINGS = (
 )
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
+    "train.num_episodes",
     *(f"{section}.{count}" for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")),
     *("vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
@@ -72,10 +77,12 @@ def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
 # ── OpenRLHF's arguments; counts of GPUs may be provisional ──
 
 
-def require_sound_flags(_config: RunConfig, args: SimpleNamespace) -> None:
+def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
     """Refuse what OpenRLHF accepts and then loses, does wrong without a word, or asserts only in the first step."""
     ckpt, ds, kl, rollout = args.ckpt, args.ds, args.algo.kl, args.rollout
     longest, overlong = rollout.max_new_tokens or args.data.max_len, args.reward.overlong_buffer_len
+    shares_gpus = args.train.colocate_all and not args.train.async_enable
+    backend, on_cpu = config.openrlhf.get("vllm.sync_backend"), config.meds.allow_cpu and not has_cuda()
     lost = "so no run could resume. Leave it out."
     for field, value, is_wrong, hint in (
         # It removes the old checkpoint before it saves the new one.
@@ -95,6 +102,15 @@ def require_sound_flags(_config: RunConfig, args: SimpleNamespace) -> None:
          "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."),
         ("reward.overlong_buffer_len", overlong, (overlong or 0) > longest,
          f"is more than the {longest} tokens of the longest response. Lower it."),
+        # Engines compute in bfloat16, and take no weights of other types.
+        ("ds.param_dtype", ds.param_dtype, ds.param_dtype != "bf16", "does not reach engines. Leave it out."),
+        ("ds.load_in_4bit", True, ds.load_in_4bit, "does not reach engines, which need whole weights. Leave it out."),
+        # Only with nccl does it hand weights over within a GPU; a group of NCCL cannot contain a GPU twice.
+        ("vllm.sync_backend", backend, backend not in (None, "nccl") and shares_gpus and not on_cpu,
+         "does not work where engines and policy share GPUs (train.colocate_all). Leave it out."),
+        # Engines scale the probabilities of the tokens that are left, and the policy those of all.
+        ("rollout.top_p", rollout.top_p, rollout.top_p < 1 and args.algo.advantage.is_correction_level != "off",
+         "shifts all ratios of algo.advantage.is_correction_level. Set one of them to its default, 1 or off."),
         ("data.disable_fast_tokenizer", True, args.data.disable_fast_tokenizer,
          "only a fast tokenizer gives the bytes of tokens, which are needed to find answers. Leave this out."),
     ):  # fmt: skip
@@ -161,12 +177,11 @@ def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:
     ):
         if not fits:
             raise ConfigError(f"ds.lora.{name}", getattr(lora, name), rule)
-    for field, value, off, reason in (
-        ("ds.load_in_4bit", args.ds.load_in_4bit, False, "adapters cannot be merged into quantized weights"),
-        ("ds.tensor_parallel_size", args.ds.tensor_parallel_size, 1, "adapters cannot be merged into split weights"),
-    ):
-        if value != off:
-            raise ConfigError(field, value, f"does not work with ds.lora.rank={lora.rank}: {reason}. Leave it out.")
+    if (parts := args.ds.tensor_parallel_size) != 1:
+        hint = (
+            f"does not work with ds.lora.rank={lora.rank}: adapters cannot be merged into split weights. Leave it out."
+        )
+        raise ConfigError("ds.tensor_parallel_size", parts, hint)
 
 
 OF_FLAGS: tuple[Callable[[RunConfig, Mapping[str, Any]], None], ...] = (require_positive, require_reward)
@@ -177,6 +192,39 @@ OF_ARGUMENTS: tuple[Callable[[RunConfig, SimpleNamespace], None], ...] = (
     require_relative_advantages,
     require_minibatches,
     require_exploration,
+)
+
+
+# ── models, as far as their configurations are at hand ──
+
+
+def require_whole_responses(args: SimpleNamespace, models: Mapping[str, FoundShape]) -> None:
+    """Require responses in rows of their own for layers that carry a state along a row.
+
+    Attention finds in positions where a response begins. Convolutions and recurrent layers do not, and would run from
+    one response into the next. OpenRLHF packs batches by tokens, and for ring attention.
+    """
+    field = "train.dynamic_batch_enable" if args.train.dynamic_batch_enable else "ds.packing_samples"
+    for role, model in models.items():
+        if args.ds.packing_samples and model.unusual.layers and role != "engines":
+            layers = ", ".join(model.unusual.layers)
+            hint = (
+                f"joins responses, and {model.name} has layers that are not attention ({layers}), in which one would "
+                "change the next. Set ds.packing_samples and train.dynamic_batch_enable to false."
+            )
+            raise ConfigError(field, True, hint)
+
+
+def require_renewable_weights(args: SimpleNamespace, models: Mapping[str, FoundShape]) -> None:
+    """Require a policy of which engines keep no copies that a weight sync does not renew, as of latent attention."""
+    if models["engines"].unusual.latent_attention:
+        hint = "has latent attention (kv_lora_rank), and engines would keep its first weights. Use another model."
+        raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, hint)
+
+
+OF_MODELS: tuple[Callable[[SimpleNamespace, Mapping[str, FoundShape]], None], ...] = (
+    require_whole_responses,
+    require_renewable_weights,
 )
 
 
@@ -279,10 +327,21 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     from meds_openrlhf.features.decoder import find_decoder_parts
 
     try:
-        find_decoder_parts(_without_weights(policy))
+        unembedding = find_decoder_parts(_without_weights(policy)).unembedding
+        width, hidden = unembedding.weight.shape[-1], policy.get_text_config().hidden_size
+        if width != hidden:
+            raise ValueError(f"projects its {hidden} hidden values to {width}, for which layers have no logits.")
     except ValueError as error:
         name = type(policy).__name__
         raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, f"{name} {error}") from error
+
+
+def require_readable_tokens(args: SimpleNamespace, tokenizer: Any) -> None:
+    """Require tokens whose bytes are known, by which answers are found."""
+    try:
+        token_bytes(tokenizer)
+    except ValueError as error:
+        raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, str(error)) from error
 
 
 def require_lora_targets(args: SimpleNamespace, policy: Any) -> None:

@@ -63,7 +63,10 @@ def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping
     args = parse_openrlhf_arguments({**flags, **added})
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
-    return Request(config, flags, args, models_of(args, config.meds.trust_remote_code), saved_ranks or {})
+    models = models_of(args, config.meds.trust_remote_code)
+    for check_models in checks.OF_MODELS:
+        check_models(args, models)
+    return Request(config, flags, args, models, saved_ranks or {})
 
 
 def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:

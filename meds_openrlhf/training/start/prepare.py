@@ -81,6 +81,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
 
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, **CHECKED)
+    checks.require_readable_tokens(args, tokenizer)
     too_long = count_too_long(data, args, tokenizer)
     return Job(
         config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -81,6 +81,47 @@ class FlatExperience(Experience):
         kinds = {name: values.dtype for name, values in flat.items()}
         narrow = {name: flat[name].int() if kind == torch.int64 else flat[name] for name, kind in kinds.items()}
         return _rebuilt, (given, narrow, kinds, [len(row) for row in self.sequences])
+
+
+class FlatSamples(list[Experience]):
+    """Samples, pickled a field at a time: asynchronous runs send them through a queue, which unpickles them, too."""
+
+    def __reduce__(self) -> tuple[Callable[..., list[Experience]], tuple[Any, ...]]:
+        return _samples, ({name: _joined_values([getattr(sample, name) for sample in self]) for name in FIELDS},)
+
+
+class _Tensors(NamedTuple):
+    """Tensors (..., L), joined along their last axis, in a narrow type."""
+
+    joined: torch.Tensor
+    lengths: list[int]
+    kind: torch.dtype
+
+
+def _joined_values(values: list[Any]) -> Any:
+    """Join tensors of a type, also in dictionaries of the same keys; other values stay a list."""
+    first = values[0] if values else None
+    if isinstance(first, dict) and first and all(list(value) == list(first) for value in values):
+        return {name: _joined_values([value[name] for value in values]) for name in first}
+    is_tensor = isinstance(first, torch.Tensor) and first.ndim
+    if not is_tensor or any(not isinstance(value, torch.Tensor) or value.dtype != first.dtype for value in values):
+        return values
+    joined = torch.cat(values, dim=-1)
+    narrow = joined.int() if first.dtype == torch.int64 else joined
+    return _Tensors(narrow, [value.shape[-1] for value in values], first.dtype)
+
+
+def _separate_values(joined: Any) -> list[Any]:
+    if isinstance(joined, _Tensors):
+        return list(joined.joined.to(joined.kind).split(joined.lengths, dim=-1))
+    if isinstance(joined, dict):
+        return [dict(zip(joined, row)) for row in zip(*map(_separate_values, joined.values()))]
+    return list(joined)
+
+
+def _samples(columns: dict[str, Any]) -> list[Experience]:
+    rows = zip(*map(_separate_values, columns.values()))
+    return FlatSamples(Experience(**dict(zip(columns, row))) for row in rows)
 
 
 def flat_experiences(batches: Sequence[Experience], orders: Iterable[NDArray[np.int64]]) -> list[FlatExperience]:

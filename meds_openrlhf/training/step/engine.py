@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 MAX_RESTARTS = 10
 # Maximum concurrent calls per engine: all prompts started in advance, plus a status request.
 MOST_CALLS = 100_000
+# How OpenRLHF's error begins for a prompt that leaves no room for a response.
+TOO_LONG_WITH_IMAGES = "VLM prompt length"
 # The pause before a failed restart is retried, for other processes to release the GPU's memory.
 PAUSE_SECONDS = 10.0
 
@@ -87,8 +89,9 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         """Generate responses to one prompt, with the engine's own tokenizer, since pickling one takes 0.1 s.
 
         vLLM returns each response once, when it is finished. Its default, an update after every token, takes half the
-        time of the one thread that handles all responses. Raises StaleWeightsError if the engine lacks the policy's
-        weights, and RunLostError if a user's agent raised.
+        time of the one thread that handles all responses. There are none to a prompt that is too long with its images,
+        whose tokens only the engine counts. Raises StaleWeightsError if the engine lacks the policy's weights, and
+        RunLostError if a user's agent raised.
         """
         if not self._has_weights:
             raise StaleWeightsError("restarted since the last weight sync")
@@ -97,6 +100,8 @@ class RestartableEngine(plain_class(vllm_engine.RolloutRayActor)):  # type: igno
         try:
             responses = await super().generate_responses(**request)
         except Exception as error:  # whatever a user's code raises
+            if str(error).startswith(TOO_LONG_WITH_IMAGES):
+                return []
             if self._given[1].get("agent_func_path") is None or self.llm.errored:
                 raise
             raise RunLostError(f"the agent raised {_in_a_line(error)}") from error

@@ -41,7 +41,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.shaping.weights import shuffled
-from meds_openrlhf.tracking.metrics import step_metrics
+from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
@@ -95,6 +95,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         file = None if self._keeps_logits else context.meds.features.function
         self._function = None if file is None else load_function(file, layers=0, hidden=0)
         self._transform = transform_of(context.meds)
+        self._has_told_of_engines = False
 
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
@@ -104,6 +105,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         metrics = metrics_of_policy(
             experiences, recorded.answers, collected.correct, self.args.rollout.n_samples_per_prompt
         )
+        self._compare_engines(experiences, metrics.get("vllm_kl", 0.0), step)
         answer, label, size = self._ask(collected, step)
         counted = self._counted(collected, size, step)
         shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
@@ -125,6 +127,21 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             seconds=sum(batch.seconds for batch in batches),
         )
         return experiences, recorded
+
+    def _compare_engines(self, experiences: list[Experience], kl: float, step: int) -> None:
+        """Tell once if engines and policy differ where they should not, and drop what no update needs."""
+        args = self.args
+        has_one_policy = not args.train.async_enable and args.rollout.top_p == 1
+        if abs(kl) > LARGEST_VLLM_KL and has_one_policy and not self._has_told_of_engines:
+            self._context.tell(
+                f"step {step}: engines and policy give the same tokens log-probs that differ by {kl:.3f} on average "
+                f"(vllm_kl; usual: below {LARGEST_VLLM_KL}). Engines may have other weights, or compute this model in "
+                "another way: see docs/metrics.md"
+            )
+            self._has_told_of_engines = True
+        if args.algo.advantage.is_correction_level == "off":
+            for experience in experiences:
+                experience.rollout_log_probs = None
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them into micro-batches.
@@ -283,6 +300,24 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         is_relative = self.advantage_estimator == "group_norm"
         return np.where(equal & is_relative, np.float32(0), groups).reshape(-1)
 
+    def get_advantages_and_returns(
+        self,
+        values: torch.Tensor,
+        rewards: torch.Tensor,
+        action_mask: torch.Tensor | None,
+        gamma: float,
+        lambd: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return generalized advantages and returns (B, A) from a critic's values and rewards (B, A) (GAE).
+
+        Called by OpenRLHF, whose loop over tokens this replaces.
+        """
+        if action_mask is not None:
+            values, rewards = action_mask * values, action_mask * rewards
+        later = torch.nn.functional.pad(values[:, 1:], (0, 1))
+        advantages = _discounted_sums((rewards + gamma * later - values).float(), gamma * lambd)
+        return advantages, advantages + values
+
     def get_cumulative_returns(
         self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
     ) -> torch.Tensor:
@@ -290,9 +325,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 
         It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
         """
-        masked = rewards if action_mask is None else action_mask * rewards
-        backwards = lfilter(np.ones(1, np.float32), np.array([1, -gamma], np.float32), masked.numpy()[:, ::-1])
-        return torch.from_numpy(backwards[:, ::-1].copy())
+        return _discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
 
     def _eigen_ratios(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
         """Return the metrics of the layer logits of wrong and of right answers, if the memory has layer logits."""
@@ -307,25 +340,36 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 def metrics_of_policy(
     experiences: Sequence[Experience], answers: Sequence[str | None], correct: NDArray[np.bool_], group: int
 ) -> dict[str, float]:
-    """Return what a step's rollouts cost in tokens, their answers, and the entropy of the policy.
+    """Return what a step's rollouts cost in tokens, their answers, and what policy and engines say of their tokens.
 
     ``answers`` (n) and ``correct`` (n,) are in the order of the samples, ``group`` responses to each prompt. No penalty
     reaches a response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in
     nats per token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
-    ``rollout.top_p`` is 1 and the tokens were sampled from p.
+    ``rollout.top_p`` is 1 and the tokens were sampled from p. ``vllm_kl`` is the mean of the engines' log-probs minus
+    the policy's before the update, in nats per token.
     """
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
     generated = sum(float(batch.info.pop(GENERATED_TOKENS, torch.zeros(1)).sum()) for batch in experiences)
     wrong = [answer if answer is not None and not is_right else None for answer, is_right in zip(answers, correct)]
     distinct = [len({*wrong[start : start + group]} - {None}) for start in range(0, len(wrong), group)]
+    # A user's agent may return no log-probs of the engines.
+    pairs = [(batch.rollout_log_probs, batch) for batch in experiences if batch.rollout_log_probs is not None]
+    apart = sum(float(((theirs - batch.action_log_probs) * batch.action_mask).sum()) for theirs, batch in pairs)
     return {
+        **({"vllm_kl": apart / max(tokens, 1)} if pairs else {}),
         "rollout/trained_tokens": float(tokens),
         "rollout/generated_tokens": float(round(generated)),
         "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),
         "rollout/distinct_wrong_answers": float(np.mean(distinct)),
         "policy_entropy": -total / max(tokens, 1),
     }
+
+
+def _discounted_sums(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """Return ``sums[t] = values[t] + factor * sums[t + 1]`` (B, A), in that order of operations."""
+    backwards = lfilter(np.ones(1, np.float32), np.array([1, -factor], np.float32), values.numpy()[:, ::-1])
+    return torch.from_numpy(backwards[:, ::-1].copy())
 
 
 def _outcomes(experience: Experience) -> NDArray[np.floating]:

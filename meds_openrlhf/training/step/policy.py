@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.training.host.lora import save_merged, send_merged
 from meds_openrlhf.training.host.openrlhf import plain_class, replaced
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
@@ -36,6 +38,18 @@ class Recorded:
 
 class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc]
     """OpenRLHF's DeepSpeed policy with replaceable engines, a recorder, and the settings under ``meds.policy``."""
+
+    def leave_expandable_segments(self) -> bool:
+        """Allocate memory that engines on the same GPU can map; return whether the node's environment said otherwise.
+
+        Expandable segments, which cluster profiles set for the sake of fragmentation, are handed over by file
+        descriptors, which containers refuse (``pidfd_getfd: Operation not permitted``). vLLM leaves them by itself.
+        """
+        names = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+        if not has_cuda() or not any("expandable_segments:True" in os.environ.get(name, "") for name in names):
+            return False
+        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+        return True
 
     def init_model_from_pretrained(
         self,

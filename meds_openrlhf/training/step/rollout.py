@@ -16,6 +16,7 @@ from vllm import SamplingParams
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
+from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
 from meds_openrlhf.training.step.samples import GENERATED_TOKENS, IS_EXTRA, is_right
@@ -45,7 +46,7 @@ class RolloutGenerator(SamplesGenerator):
         self._steps_left = None if meds.max_steps is None else meds.max_steps - context.first_step
         self._sync_weights = sync_weights
         self._pass_rate = PassRate()
-        self._has_told_of_surplus = False
+        self._told: set[str] = set()
         # Used by OpenRLHF: the current epoch's iterator, None once exhausted, and rollouts left over for later steps.
         self._dataloader_iter: PromptStream | None = None
         self._sample_buffer: list[Experience] = []
@@ -76,17 +77,22 @@ class RolloutGenerator(SamplesGenerator):
             self._generated_tokens = 0  # an epoch's end that is too short for a step counts for the next one
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
-        return samples, passed, consumed, exhausted
+        return FlatSamples(samples), passed, consumed, exhausted
 
     def _without_surplus(self, samples: list[Experience]) -> list[Experience]:
         if len(samples) == self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt:
             return samples
         even = even_batch(self.args)
         surplus = len(samples) % even
-        if surplus and not self._has_told_of_surplus:
-            self._fleet.tell(f"skipping the epoch's last {surplus} responses: the last step needs a multiple of {even}")
-            self._has_told_of_surplus = True
+        if surplus:
+            skipped = f"skipping the epoch's last {surplus} responses: the last step needs a multiple of {even}"
+            self._tell_once("surplus", skipped)
         return samples[: len(samples) - surplus]
+
+    def _tell_once(self, what: str, message: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._fleet.tell(message)
 
     def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
         """Generate evaluation samples with the usable engines. Called by OpenRLHF's evaluations."""
@@ -121,6 +127,11 @@ class RolloutGenerator(SamplesGenerator):
                 if responses is None:
                     calls[self._send(started.row, options)] = started
                     continue
+                if not responses:  # too long with its images
+                    text = f"dropping prompts that are too long with their images, such as {started.row[1][0][:60]!r}"
+                    self._tell_once("images", text)
+                    batch.judge(started, [], passes=False)
+                    continue
                 samples = [experience_of(response, **generate_kwargs) for response in responses]
                 passes = not (dynamic_filtering and self._is_filtered_out(samples))
                 batch.judge(started, samples, passes, is_spare=not passes and self._is_all_wrong(samples))
@@ -153,7 +164,7 @@ class RolloutGenerator(SamplesGenerator):
             max_tokens=given("max_new_tokens"),
             min_tokens=given("min_new_tokens", 1),
             skip_special_tokens=given("skip_special_tokens", False),
-            logprobs=1 if self.args.algo.advantage.is_correction_level != "off" else None,
+            logprobs=0,  # of the token itself, and of no others
         )
         return {
             "sampling_params": sampling,

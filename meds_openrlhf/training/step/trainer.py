@@ -56,7 +56,9 @@ class MedsTraining(BasePPOTrainer):  # type: ignore[misc]
         rollout_stats = self._compute_rollout_stats(result.experiences)
         batches = arranged(result.experiences, self.args, step, self._context.meds.policy.minibatches)
         made = time.perf_counter()
-        models = [group for group in (self.actor_model_group, self.critic_model_group) if group is not None]
+        # What a model gets and does not train on, it would train on later, in place of newer experience.
+        trains_policy = global_step > self.args.critic.freezing_steps
+        models = [*([self.actor_model_group] if trains_policy else []), *filter(None, [self.critic_model_group])]
         ray.get([call for group in models for call in group.async_run_method_batch("append", experience=batches)])
         if self._context.recorder is not None:  # after the ranks have their work: writing uses the node's cores
             self._rollouts.send(step_rollouts(step, result))

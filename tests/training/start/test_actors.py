@@ -1,12 +1,17 @@
 """Starting OpenRLHF's models."""
 
 import time
+from dataclasses import fields
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import ray
+from vllm.config.kernel import MoEBackend
+from vllm.engine.arg_utils import AsyncEngineArgs
 
-from meds_openrlhf.training.start.actors import _wait_for, policy_options
+from meds_openrlhf.placement.memory_estimate import EngineLimits
+from meds_openrlhf.training.start.actors import _wait_for, policy_options, vllm_options
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -31,3 +36,13 @@ def test_the_ranks_share_the_cpus_of_their_node_where_the_optimizer_is_there() -
     threads = {"OMP_NUM_THREADS": "2"}  # the tests' node has 16 CPUs, and 8 GPUs made up
     assert policy_options(with_offload) == {"runtime_env": {"env_vars": threads}}
     assert policy_options(without) == {}
+
+
+def test_engines_of_a_mixture_of_experts_keep_weights_in_the_layout_of_a_weight_sync() -> None:
+    limits = EngineLimits(8, 2048)
+    plain = {"max_num_seqs": 8, "max_num_batched_tokens": 2048}
+    assert vllm_options(limits, has_experts=True, on_cpu=False) == {**plain, "moe_backend": "triton"}
+    assert vllm_options(limits, has_experts=True, on_cpu=True) == plain  # the CPU build has kernels of its own
+    assert vllm_options(limits, has_experts=False, on_cpu=False) == plain
+    assert {*plain, "moe_backend"} <= {field.name for field in fields(AsyncEngineArgs)}
+    assert "triton" in get_args(MoEBackend)

@@ -6,7 +6,16 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from transformers import GPT2Config, LlamaConfig, Qwen2Config, T5Config
+from transformers import (
+    DeepseekV3Config,
+    GPT2Config,
+    LlamaConfig,
+    ModernBertDecoderConfig,
+    OPTConfig,
+    Qwen2Config,
+    Qwen3NextConfig,
+    T5Config,
+)
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
@@ -14,6 +23,7 @@ from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.rewards.gym_label import GymLabel
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
+from meds_openrlhf.training.start.placing import models_of
 from meds_openrlhf.training.start.prepare import plan_run, prepare
 from tests.training.step.rollouts import arguments
 
@@ -33,13 +43,18 @@ ONE = "--algo.advantage.estimator=flash_reinforce --rollout.n_samples_per_prompt
 LORA, FILTERED = "--ds.lora.rank=8", "--algo.dynamic_filtering_enable"
 AGENT = "--reward.remote_url=null --train.agent_func_path=agent.py"
 OVERLONG = "--rollout.max_new_tokens=64 --reward.overlong_buffer_len"
+SHARED, CORRECTED = "--meds.placement.mode=colocate", "--algo.advantage.is_correction_level=token"
+HYBRID = "--actor.model_name_or_path=hybrid"
 PASS_AT, BATCH_SCOPE = "--meds.exploration.pass_at_k", "--meds.penalty.scope=batch"
 ANSWER_BONUS = "--meds.exploration.answer_bonus=0.1 --meds.memory.preset=answers --meds.memory.remember=both"
 
 # What each check refuses, and a part of the message.
 REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_positive: [
-        *[(f"--{key}=0", f"{key}=0: must be at least 1.") for key in ("vllm.num_engines", "train.micro_batch_size")],
+        *[
+            (f"--{key}=0", f"{key}=0: must be at least 1.")
+            for key in ("vllm.num_engines", "train.micro_batch_size", "train.num_episodes")
+        ],
         ("--ckpt.save_steps=0", "ckpt.save_steps=0: must be at least 1, or -1 for never."),
         ("--vllm.num_engines=null", "vllm.num_engines: is not set. Set it to at least 1."),
     ],
@@ -58,12 +73,15 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         ("--ds.tensor_parallel_size=2 --ds.zero_stage=3", "tensor_parallel_size=2: does not work with ds.zero_stage=3"),
         (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
         ("--data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
+        ("--ds.param_dtype=fp16", "ds.param_dtype=fp16: does not reach engines. Leave it out."),
+        ("--ds.load_in_4bit", "ds.load_in_4bit=True: does not reach engines, which need whole weights. Leave it out."),
+        (f"{SHARED} --vllm.sync_backend=gloo", "vllm.sync_backend=gloo: does not work where engines and policy share"),
+        (f"--rollout.top_p=0.9 {CORRECTED}", "rollout.top_p=0.9: shifts all ratios of algo.advantage.is_correction"),
     ],
     checks.require_lora: [
         ("--ds.lora.rank=-1", "ds.lora.rank=-1: must be at least 1, or 0 to train all weights."),
         (f"{LORA} --ds.lora.alpha=0", "ds.lora.alpha=0: must be at least 1."),
         (f"{LORA} --ds.lora.dropout=1", "ds.lora.dropout=1.0: must be at least 0 and below 1."),
-        (f"{LORA} --ds.load_in_4bit", "ds.load_in_4bit=True: does not work with ds.lora.rank=8: adapters"),
         (f"{LORA} --ds.tensor_parallel_size=2", "ds.tensor_parallel_size=2: does not work with ds.lora."),
     ],
     checks.require_extras: [
@@ -83,6 +101,18 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         ),
         (f"{PROMPTS} {CRITIC}", "meds.policy.minibatches=prompts: a critic would train on other mini-batches."),
     ],
+    checks.require_whole_responses: [
+        (f"{HYBRID} --ds.packing_samples", "ds.packing_samples=True: joins responses, and "),
+        (f"{HYBRID} --train.dynamic_batch_enable", "train.dynamic_batch_enable=True: joins responses, and "),
+        (f"{HYBRID} --ds.ring_attn_size=2", "not attention (linear_attention), in which one would change"),
+        (f"{CRITIC.replace('some/critic', 'hybrid')} --ds.packing_samples", "ds.packing_samples=True: joins responses"),
+    ],
+    checks.require_renewable_weights: [
+        (
+            "--actor.model_name_or_path=latent",
+            "latent: has latent attention (kv_lora_rank), and",
+        ),
+    ],
     checks.require_exploration: [
         (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
         (f"{PASS_AT}=3 --algo.advantage.estimator=rloo", "algo.advantage.estimator=rloo: pass_at_k works only with"),
@@ -99,6 +129,8 @@ def config_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     Path("run.yaml").write_text(BASE)
     Path("reward.py").write_text("reward_func = print")
     Path("agent.py").write_text("class AgentExecutor: ...")
+    Qwen3NextConfig().save_pretrained("hybrid")
+    DeepseekV3Config().save_pretrained("latent")
     return lambda words: load_config("run.yaml", words.split())
 
 
@@ -116,10 +148,17 @@ def test_what_train_and_plan_refuse(words: str, message: str, config_with: Calla
 
 
 def test_every_check_refuses_something() -> None:
-    assert set(REFUSED) == {*checks.OF_FLAGS, *checks.OF_ARGUMENTS}
+    assert set(REFUSED) == {*checks.OF_FLAGS, *checks.OF_ARGUMENTS, *checks.OF_MODELS}
 
 
-FITTING = ["", "--ckpt.max_num=1", "--ds.load_in_4bit --ds.zero_stage=3", f"{LORA} --ds.lora.dropout=0.5", AGENT]
+FITTING = [
+    "",
+    "--ckpt.max_num=1",
+    HYBRID,
+    f"--rollout.top_p=0.9 {SHARED} --vllm.sync_backend=nccl",
+    f"{LORA} --ds.lora.dropout=0.5",
+    AGENT,
+]
 FITTING += [f"{OVERLONG}=64", f"{EXTRAS}=64 {FILTERED} {WEIGHTS}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
 FITTING += [f"{ANSWER_BONUS} {ONE}", f"{BATCH_SCOPE} --meds.enabled=false {ONE}"]
 
@@ -132,6 +171,8 @@ def test_what_goes_together(words: str, config_with: Callable[[str], RunConfig])
     args = parse_openrlhf_arguments(config.openrlhf)
     for ask in checks.OF_ARGUMENTS:
         ask(config, args)
+    for ask_models in checks.OF_MODELS:
+        ask_models(args, models_of(args, trusted=False))
 
 
 def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +253,13 @@ def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weig
     checks.require_recordable(args, LlamaConfig(hidden_size=8192, num_hidden_layers=80))  # a 70B one, in no time
     with pytest.raises(ConfigError, match=r"actor.model_name_or_path=some/model: T5Config "):
         checks.require_recordable(args, T5Config())
+    projecting = OPTConfig(hidden_size=32, word_embed_proj_dim=16, ffn_dim=8, num_attention_heads=2)
+    with pytest.raises(
+        ConfigError, match="OPTConfig projects its 32 hidden values to 16, for which layers have no log"
+    ):
+        checks.require_recordable(args, projecting)
+    with pytest.raises(ConfigError, match="what it calls its decoder is a Linear"):
+        checks.require_recordable(args, ModernBertDecoderConfig(num_hidden_layers=2))
 
 
 def test_a_resume_with_other_adapters_or_another_stage(tmp_path: Path) -> None:

@@ -53,6 +53,24 @@ def test_returns_are_openrlhfs_to_the_last_bit(
     assert torch.equal(found, OPENRLHFS.get_cumulative_returns(rewards, mask, gamma))
 
 
+@given(
+    seed=st.integers(0, 999), rows=st.integers(1, 4), length=st.integers(1, 60),
+    gamma=st.sampled_from([1.0, 0.99, 0.5]), lambd=st.sampled_from([1.0, 0.95, 0.0]),
+    mask_type=st.sampled_from([None, torch.long, torch.bool]), kind=st.sampled_from([torch.float32, torch.bfloat16]),
+)  # fmt: skip
+def test_generalized_advantages_are_openrlhfs_but_for_the_order_of_sums(
+    seed: int, rows: int, length: int, gamma: float, lambd: float, mask_type: torch.dtype | None, kind: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    values, rewards = (torch.randn(rows, length, generator=generator) for _ in range(2))
+    mask = None if mask_type is None else torch.randint(0, 2, (rows, length), generator=generator).to(mask_type)
+    given = values.to(kind), rewards, mask, gamma, lambd
+    found, wanted = OURS.get_advantages_and_returns(*given), OPENRLHFS.get_advantages_and_returns(*given)
+    for ours, theirs in zip(found, wanted):
+        assert ours.dtype == theirs.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, rtol=4e-6, atol=4e-6)
+
+
 @pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])
 def test_a_group_of_equal_rewards_has_no_advantage(tmp_path: Path, reward: float) -> None:
     """In float32 the mean of sixteen times -0.2 is something else, which OpenRLHF divides by 1e-9."""

@@ -21,6 +21,7 @@ from openrlhf.trainer.ray import ppo_actor
 from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.step.batches import (
+    FlatSamples,
     arranged,
     even_batches,
     flat_experiences,
@@ -70,6 +71,17 @@ def test_padded_batches_are_openrlhfs(seed: int, count: int, size: int, log_prob
     wanted = [Experience.concat_experiences(samples[at : at + size], PAD) for at in range(0, count, size)]
     orders = [np.arange(at, min(at + size, count)) for at in range(0, count, size)]
     require_equal(padded_batches(samples, orders, PAD), wanted)
+
+
+@given(seed=st.integers(0, 99), count=st.integers(0, 12), uneven=st.booleans())
+def test_samples_are_the_same_after_a_queue(seed: int, count: int, uneven: bool) -> None:
+    samples = samples_of(seed, count, log_probs=not uneven)
+    if uneven and count:  # a response without a reward, and one with a whole number as its reward, and other metrics
+        samples[0].rewards, samples[-1].rewards = None, torch.tensor([1])
+        samples[0].info = {}
+    sent = pickle.dumps(FlatSamples(samples))
+    require_equal(list(pickle.loads(sent)), samples)
+    assert count < 6 or uneven or len(sent) < len(pickle.dumps(samples)) / 3
 
 
 def test_a_metric_of_some_responses_alone_is_named() -> None:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.utils import vlm_utils
+from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor, SingleTurnAgentExecutor
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
@@ -72,6 +74,32 @@ def test_an_agent_that_raises_ends_the_run_with_its_error() -> None:
         RunLostError, match=r"the agent raised KeyError: 'tool 1\\nand more' \(test_engine.py, line \d+\)"
     ):
         responses_of(Raising())
+
+
+class Observing(AgentInstanceBase):
+    """Begins with the prompt."""
+
+    def __init__(self) -> None: ...
+
+    async def reset(self, states: dict[str, Any], **_: Any) -> dict[str, Any]:
+        return states
+
+    async def step(self, states: dict[str, Any], **_: Any) -> dict[str, Any]:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("executor", [SingleTurnAgentExecutor(), MultiTurnAgentExecutor(Observing)])
+def test_a_prompt_that_is_too_long_with_its_images_has_no_responses(
+    executor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenRLHF's own executors refuse it; the processor makes 20 tokens of prompt and images, and 19 are left."""
+    monkeypatch.setattr(vlm_utils, "process_prompt_with_images", lambda *_: ([1] * 20, {}, ["image"]))
+    engine = RestartableEngine.__new__(RestartableEngine)
+    engine._has_weights, engine._tokenizer = True, SimpleNamespace(image_processor=1)
+    engine._given, engine.executor, engine.llm = ((), {}), executor, SimpleNamespace(errored=False)
+    request = {"prompt": "p", "label": "l", "images": ["a"], "max_length": 24, "num_samples": 2}
+    given = SamplingParams(max_tokens=5)
+    assert asyncio.run(engine.generate_responses(sampling_params=given, **request)) == []
 
 
 def test_the_errors_of_a_lost_engine_are_not_the_agents() -> None:

@@ -64,6 +64,30 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
     )  # a mean of it would be a metric of OpenRLHF's
 
 
+@pytest.mark.parametrize(
+    ("flags", "apart", "told"),
+    [({}, 0.03, 1), ({}, -0.03, 1), ({}, 0.015, 0), ({"train.async_enable": True}, 0.03, 0),
+     ({"rollout.top_p": 0.9}, 0.03, 0), ({"algo.advantage.is_correction_level": "token"}, 0.03, 1)],
+)  # fmt: skip
+def test_engines_that_give_tokens_other_log_probs_than_the_policy_are_noticed(
+    flags: dict[str, Any], apart: float, told: int
+) -> None:
+    maker = our_maker(args := arguments(**flags))
+    for step in (1, 2):
+        samples = recorded_rollouts()
+        for sample in samples:
+            policys = -(sample.sequences[:, 1:].float() / 50)
+            sample.rollout_log_probs = torch.where(sample.action_mask == 1, policys + apart, torch.tensor(99.0))
+        result = maker.make_step(samples, step)
+        assert result.metrics["vllm_kl"] == pytest.approx(apart, rel=1e-4)
+        corrects = (
+            args.algo.advantage.is_correction_level != "off"
+        )  # and otherwise no rank needs the engines' log-probs
+        assert all((batch.rollout_log_probs is not None) == corrects for batch in result.experiences)
+    assert len(maker._context.told) == told
+    assert all("step 1: engines and policy give the same tokens" in line for line in maker._context.told)
+
+
 @pytest.mark.parametrize("estimator", ["group_norm", "rloo", "reinforce", "reinforce_baseline", "dr_grpo"])
 @pytest.mark.parametrize("flags", [{}, {"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}])
 def test_without_a_penalty_or_a_memory_everything_is_openrlhfs(tmp_path: Path, estimator: str, flags: dict) -> None:

@@ -139,6 +139,24 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "cuda", "leaves"),
+    [("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64,expandable_segments:True", True, True),
+     ("PYTORCH_ALLOC_CONF", "expandable_segments:True", True, True),
+     ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False", True, False),
+     ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", False, False)],
+)  # fmt: skip
+def test_memory_that_engines_map_is_not_in_expandable_segments(
+    name: str, value: str, cuda: bool, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(actor, "has_cuda", lambda: cuda)
+    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", given.append)
+    assert actor.PolicyActor.__new__(actor.PolicyActor).leave_expandable_segments() == leaves
+    assert given == ["expandable_segments:False"] * leaves
+
+
 @pytest.mark.parametrize(("rank", "cuda_ipc", "joins"), [(0, False, True), (0, True, False), (1, False, False)])
 def test_new_engines_form_a_new_group_with_rank_0(
     monkeypatch: pytest.MonkeyPatch, rank: int, cuda_ipc: bool, joins: bool

@@ -139,6 +139,29 @@ def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_
         assert len(rest) == 60 * SAMPLES
 
 
+class ShortOfRoom(InstantFleet):
+    """Has no responses to every third prompt, whose images leave no room for one."""
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        return [] if int(call[1]) % 3 == 0 else super().responses(call)
+
+
+@pytest.mark.parametrize("filtering", [False, True])
+def test_prompts_that_are_too_long_with_their_images_are_dropped_and_said_once(filtering: bool) -> None:
+    fleet = ShortOfRoom()
+    generator = make_generator(fleet, arguments(4, 4, filtering), 40, penalty=PenaltySettings(extras=2 * filtering))
+    drawn, exhausted = list[int](), False
+    while not exhausted:
+        samples, _, _, exhausted = generator.generate_samples()
+        drawn += prompts_of(samples)
+        assert len(samples) % SAMPLES == 0
+    answered = {prompt for prompt in range(40) if prompt % 3}
+    assert set(drawn) <= answered
+    assert filtering or sorted(drawn) == sorted([*answered] * SAMPLES)
+    (told,) = fleet.told
+    assert told.startswith("dropping prompts that are too long with their images, such as '")
+
+
 @pytest.mark.parametrize(("extras", "even_batch"), [(0, 2), (2, 2), (100, 2), (2, 4), (3, 4), (4, 8)])
 def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int, even_batch: int) -> None:
     """In data order, whichever was answered first. Only odd prompts are answered right."""
@@ -269,4 +292,6 @@ def test_a_request_is_what_openrlhf_would_send(
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
     generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given))
     del sent[0]["hf_tokenizer"]
+    logprobs = [request["sampling_params"].pop("logprobs") for request in sent]
+    assert logprobs == [None if correction == "off" else 1, 0]  # a token's own, which comes with any number of others
     assert sent[0] == sent[1]

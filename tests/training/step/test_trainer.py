@@ -203,7 +203,13 @@ def test_the_moments_behind_the_eigen_ratios_are_part_of_a_checkpoint(trainer: T
     assert newest_complete(trainer._context.paths) is None  # not whole without
 
 
-def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: Trainer) -> None:
+@pytest.mark.parametrize(
+    ("frozen", "trained"), [(-1, ["policy", "critic"]), (3, ["policy", "critic"]), (4, ["critic"])]
+)
+def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(
+    trainer: Trainer, frozen: int, trained: list[str]
+) -> None:
+    """Up to ``critic.freezing_steps`` the policy gets nothing, which it would train on later."""
     calls: list[Any] = []
     result = SimpleNamespace(experiences=["of this step"], metrics={"meds/rows": 7.0})
 
@@ -217,6 +223,7 @@ def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: 
     groups = {name: SimpleNamespace(async_run_method_batch=noted(name, [])) for name in ("policy", "critic")}
     trainer.args.train.dynamic_batch_enable = False
     trainer.args.rollout = SimpleNamespace(batch_size=4, n_samples_per_prompt=8)
+    trainer.args.critic = SimpleNamespace(freezing_steps=frozen)
     meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="responses"))
     trainer._context = replace(trainer._context, meds=meds)
     trainer.__dict__.update(
@@ -227,7 +234,7 @@ def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(trainer: 
         _compute_rollout_stats=lambda experiences: {"reward": float(len(experiences))},
     )  # fmt: skip
     status, finished = trainer.train_step("samples", 4)
-    appended = [(role, "append", result.experiences) for role in ("policy", "critic")]
+    appended = [(role, "append", result.experiences) for role in trained]
     assert calls == [("make", "samples", 5), *appended, ("train", 4), ("weights",), ("kl", 0.1, 32)]
     times = {name: status.pop(f"timing/{name}") for name in ("make_experience", "ppo_train", "broadcast")}
     assert min(times.values()) >= 0
