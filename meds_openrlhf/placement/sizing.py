@@ -97,13 +97,13 @@ def require_batches(recipe: Recipe, requests: Sequence[RoleRequest], decided: Ma
 
     It names the flag that determines the ranks, which may be the engines' if counts were ``decided`` here.
     """
-    ranks = {request.role: request.gpus for request in requests}
-    if recipe.batching.dynamic and ranks.get("critic", 0) > ranks["policy"]:  # OpenRLHF deals batches to the latter
-        flag, most = f"{SECTIONS['critic']}.num_gpus_per_node", ranks["policy"]
+    gpus = {request.role: request.gpus for request in requests}
+    critics, most, flag = gpus.get("critic", 0), gpus["policy"], f"{SECTIONS['critic']}.num_gpus_per_node"
+    if recipe.batching.dynamic and critics > most:  # OpenRLHF deals batches to policy ranks
         hint = (
-            f"makes {ranks['critic']} critic ranks, but train.dynamic_batch_enable allows only as many as policy ranks"
+            f"makes {critics} critic ranks, but train.dynamic_batch_enable allows only as many as policy ranks, {most}"
         )
-        raise ConfigError(flag, recipe.given.get(flag), f"{hint}, {most}. Lower it.")
+        raise ConfigError(flag, recipe.given.get(flag), f"{hint}. Lower it.")
     for request in requests:
         if request.role == "engines" or recipe.batching.takes(request.gpus, request.role):
             continue

@@ -100,7 +100,7 @@ class _Tensors(NamedTuple):
 
 def _joined_values(values: list[Any]) -> Any:
     """Join tensors of a type, also in dictionaries of the same keys; other values stay a list."""
-    first = values[0] if values else None
+    first: Any = values[0] if values else None
     if isinstance(first, dict) and first and all(list(value) == list(first) for value in values):
         return {name: _joined_values([value[name] for value in values]) for name in first}
     is_tensor = isinstance(first, torch.Tensor) and first.ndim
