@@ -7,7 +7,8 @@ the same cluster, or both into different clusters; over all pairs, the Rand inde
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,15 @@ from sklearn.metrics import (  # type: ignore[import-untyped]
     rand_score,
 )
 
+from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
+from meds_openrlhf.files import MOST_TEXT, read_file
 from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.results.tables import shown
-from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import FEATURES, SINGLE, labels_of_feature
+from meds_openrlhf.runs.log import NONE, codes_of, prompt_codes
+from meds_openrlhf.runs.rows import FEATURES, SINGLE, labels_of_feature, own_transform
 
 Labels = NDArray[np.integer]
 
@@ -62,23 +67,63 @@ def separate_noise(labels: Labels) -> NDArray[np.int64]:
     return separate
 
 
+# ── clusters that answers alone give ──
+
+
+def labels_by_answer(run: Path, wrong: pa.Table) -> dict[str, Labels]:
+    """Clusters (n,) of ``wrong`` rows, by name: of a prompt and with equal answers, or with equal first tokens of them.
+
+    They need no layer logits. Logits that know more than the answer must exceed them. Rows without an answer are noise.
+    """
+    prompts, found = prompt_codes(wrong), {}
+    for name, key in {"equal-answer": same_answer_form, **_first_token_of(run)}.items():
+        keys = [answer and key(answer) for answer in wrong["answer"].to_pylist()]
+        codes, values = codes_of(pa.chunked_array([keys], pa.string()))
+        found[name] = np.where(codes == NONE, NOISE, prompts * len(values) + codes)
+    return found
+
+
+def _first_token_of(run: Path) -> dict[str, Callable[[str], str]]:
+    """Return the first token of an answer, at which layer logits are recorded, under its name.
+
+    The run's tokenizer.json splits ``\\boxed{`` and the answer. Without that file it is the first character.
+    """
+    from tokenizers import Tokenizer
+
+    path, opening = RunPaths(run).tokenizer, "\\boxed{"
+    try:
+        encode = Tokenizer.from_buffer(read_file(path, MOST_TEXT)).encode
+    except FileNotFoundError:
+        return {"first-character": lambda answer: answer[0]}
+    except ValueError as error:
+        hint = f"cannot be read ({error}). Restore it from a backup, or remove it."
+        raise ConfigError("RUN", str(path), hint) from error
+
+    def first_token(answer: str) -> str:
+        found = encode(opening + answer, add_special_tokens=False)
+        return next((token for token, (start, _) in zip(found.tokens, found.offsets) if start >= len(opening)), "")
+
+    return {"first-token": first_token}
+
+
 # ── with a judge's categories, by each of the paper's features ──
 
 
 def agreements(
-    wrong: pa.Table, rows: NDArray[np.int64], categories: NDArray[np.int64], own: FeatureTransform, preset: str
+    run: Path, wrong: pa.Table, rows: NDArray[np.int64], categories: NDArray[np.int64], preset: str
 ) -> tuple[list[dict[str, Any]], int]:
     """Agreement of each feature's clusters with the ``categories`` (k,) of ``rows`` (k,), and the number of pairs.
 
-    The features are those of the paper's ablation, and the run's ``own`` if it is none of them. All rows of ``wrong``
-    are clustered, as in the memory; ``clusters`` are those with judged rows, ``noise`` is the number of judged rows in
-    no cluster. The shares are of pairs of one prompt, None without pairs: ``noise_alone`` treats each row in no cluster
-    as a separate kind, ``noise_together`` all of them as one kind.
+    The features are those of the paper's ablation, and the run's own if it is none of them; then `labels_by_answer`.
+    All rows of ``wrong`` are clustered, as in the memory; ``clusters`` are those with judged rows, ``noise`` is the
+    number of judged rows in no cluster. The shares are of pairs of one prompt, None without pairs: ``noise_alone``
+    treats each row in no cluster as a separate kind, ``noise_together`` all of them as one kind.
     """
-    layers = wrong.schema.field("layer_logits").type.list_size
+    features = features_of(own_transform(run), wrong.schema.field("layer_logits").type.list_size)
+    clustered = {name: labels_of_feature(wrong, transform, preset) for name, transform in features.items()}
     prompts, found, pairs = prompt_codes(wrong)[rows], [], 0
-    for name, transform in features_of(own, layers).items():
-        labels = labels_of_feature(wrong, transform, preset)[rows]
+    for name, labels in {**clustered, **labels_by_answer(run, wrong)}.items():
+        labels = labels[rows]
         clusters = len(set(labels.tolist()) - {NOISE})
         entry: dict[str, Any] = {"variant": name, "clusters": clusters, "noise": int((labels == NOISE).sum())}
         for reading, numbered in {"noise_together": labels, "noise_alone": separate_noise(labels)}.items():

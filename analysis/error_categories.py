@@ -31,7 +31,7 @@ from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, pos
 from meds_openrlhf.results.figures import COLORS, panels
 from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.log import texts_of
-from meds_openrlhf.runs.rows import LOGIT_PRESETS, own_transform, wrong_rows
+from meds_openrlhf.runs.rows import LOGIT_PRESETS, wrong_rows
 
 CATEGORIES = {
     1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),
@@ -65,7 +65,7 @@ def analyse(
 ) -> Finding:
     """Let the judge label wrong ``responses``, and compare its categories with the clusters of each feature."""
     judging = Judging(judge, seed, response_characters)
-    (sizes, notes), wrong = index_groups(run), wrong_rows(run)
+    (sizes, notes), wrong = index_groups(run), wrong_rows(run, ["answer"])
     rows = draw_responses(wrong, sizes, responses, per_prompt, seed)
     if not len(rows):
         raise ConfigError("RUN", str(run), "has no wrong response with layer logits and text. Name another.")
@@ -77,7 +77,7 @@ def analyse(
     answers = judging.ask(questions, notes)
     labelled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
     labelled_rows, categories = np.array(labelled, np.int64).reshape(-1, 2).T
-    found, compared = agreements(wrong, labelled_rows, categories, own_transform(run), preset)
+    found, compared = agreements(run, wrong, labelled_rows, categories, preset)
     counts = {number: answers.count((number,)) for number in CATEGORIES}
     tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
     labels = zip(places.to_pylist(), answers)

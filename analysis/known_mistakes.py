@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from analysis.agreement import MEASURES, agreement_by_prompt, separate_noise
+from analysis.agreement import MEASURES, agreement_by_prompt, labels_by_answer, separate_noise
 from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain, expression_of
 from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
@@ -31,7 +31,7 @@ from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
-ANY_PRESET = "any"  # for the two variants without clustering, which any clustering must exceed:
+ANY_PRESET = "any"  # for the variants without layer logits, which any clustering must exceed: `labels_by_answer`,
 ALONE = "alone"  # every response is a cluster of its own; and `SINGLE`, all of a prompt are one
 
 Numbers = dict[str, Any]  # by name, as they are written
@@ -45,7 +45,7 @@ def analyse(
 ) -> Finding:
     """Compare clusters and mistakes; ``noise`` is one "set", or each of its rows is "alone"."""
     wrong, explanations = wrong_and_explained(run)
-    coverage, scores = coverage_of(explanations), scores_of(wrong, explanations, noise=noise)
+    coverage, scores = coverage_of(explanations), scores_of(run, wrong, explanations, noise=noise)
     numbers = {"noise": noise, "coverage": coverage, "scores": scores}
     return Finding(f"{coverage_lines(coverage)}\n\n{markdown(table_of(scores))}", numbers)
 
@@ -75,7 +75,7 @@ def coverage_of(explanations: Sequence[Explanation]) -> dict[str, Any]:
     }
 
 
-def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Numbers]:
+def scores_of(run: Path, wrong: pa.Table, explanations: Sequence[Explanation], *, noise: str = "set") -> list[Numbers]:
     """For each variant and preset: clusters and share of noise among all wrong rows, and agreement with the mistakes.
 
     ``per_prompt`` is the unweighted mean over prompts; ``over_all`` weights a prompt by its pairs (pairwise) or rows
@@ -86,8 +86,9 @@ def scores_of(wrong: pa.Table, explanations: Sequence[Explanation], *, noise: st
     explained, prompts = truth >= 0, prompt_codes(wrong)
     scores = []
     variants = [(v, p) for v in FEATURES for p in ((ANY_PRESET,) if v == SINGLE else LOGIT_PRESETS)]
-    for variant, preset in [*variants, (ALONE, ANY_PRESET)]:
-        labels = np.arange(len(wrong)) if variant == ALONE else labels_of_feature(wrong, FEATURES[variant], preset)
+    clustered = {(v, p): labels_of_feature(wrong, FEATURES[v], p) for v, p in variants}
+    others = {ALONE: np.arange(len(wrong)), **labels_by_answer(run, wrong)}
+    for (variant, preset), labels in {**clustered, **{(v, ANY_PRESET): others[v] for v in others}}.items():
         counted = separate_noise(labels) if noise == "alone" else labels
         table = agreement_by_prompt(counted[explained], truth[explained], prompts[explained])
         if not len(table):

@@ -106,7 +106,8 @@ def _agreement(run: Run) -> dict[str, float]:
     if run.config().meds.features.function is not None:
         return {}  # it remembers no layer logits
     try:
-        scores = scores_of(*wrong_and_explained(run.paths.root, MISTAKES_OF.get(run.task, MISTAKES)))
+        root = run.paths.root
+        scores = scores_of(root, *wrong_and_explained(root, MISTAKES_OF.get(run.task, MISTAKES)))
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}

@@ -51,7 +51,9 @@ def test_clusters_of_the_kinds_agree_with_the_judge_and_a_single_one_does_not(
     assert sum(numbers["categories"].values()) == 24
     assert numbers["pairs"] == 2 * 66
     agreement = {one["variant"]: one for one in numbers["agreement"]}
-    assert list(agreement) == ["8", "4", "8-diff", "4-diff", "single"]
+    assert list(agreement) == ["8", "4", "8-diff", "4-diff", "single", "equal-answer", "first-character"]
+    assert agreement["equal-answer"]["noise_together"] == 1.0  # the answer is the kind's number
+    assert agreement["equal-answer"]["clusters"] == 4
     assert agreement["8"]["noise_together"] == agreement["4"]["noise_together"] == 1.0
     assert agreement["8"]["clusters"] == 4
     assert agreement["single"]["noise_together"] == pytest.approx(30 / 66)

@@ -94,12 +94,12 @@ def test_coverage_counts_every_wrong_row_once() -> None:
 
 
 def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
-    return {(one["variant"], one["preset"]): one["per_prompt"] for one in scores_of(*wrong_and_explained(run))}
+    return {(one["variant"], one["preset"]): one["per_prompt"] for one in scores_of(run, *wrong_and_explained(run))}
 
 
 def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_path: Path) -> None:
     perfect = scores(write_arithmetic_run(tmp_path / "told"))
-    assert len(perfect) == 4 * 3 + 2
+    assert len(perfect) == 4 * 3 + 4
     for combination, found in perfect.items():
         if combination[1] != "any":
             assert found == pytest.approx(dict.fromkeys(found, 1.0), abs=1e-12)
@@ -112,12 +112,26 @@ def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_pat
     assert shuffled["last-half", "robust"]["pairwise"] < 0.7
 
 
+def test_answers_without_logits_know_these_mistakes_nearly(tmp_path: Path) -> None:
+    """The three problems' answers are -14 8 8, 22 -16 20 and -9 15 7, eight responses each.
+
+    If two mistakes look equal, 84 of 276 pairs are of one mistake, 148 of one cluster, and 84 of both.
+    """
+    found, chance = scores(write_arithmetic_run(tmp_path)), 84 * 148 / 276
+    two_are_one = (84 - chance) / ((84 + 148) / 2 - chance)
+    assert two_are_one == pytest.approx(28 / 51)
+    assert found["equal-answer", "any"]["adjusted_rand"] == pytest.approx((28 / 51 + 1 + 1) / 3)
+    assert found["first-character", "any"]["adjusted_rand"] == pytest.approx((28 / 51 + 28 / 51 + 1) / 3)
+    assert found["first-character", "any"]["homogeneity"] < found["equal-answer", "any"]["homogeneity"] < 1
+    assert found["first-character", "any"]["completeness"] == pytest.approx(1)
+
+
 def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     """(4-3)*5-3: flipped subtractions and being off by one both come to 8, so 16 of its 24 rows are not compared."""
     wrong, explanations = wrong_and_explained(write_arithmetic_run(tmp_path, texts=False))
     found = coverage_of(explanations)
     assert list(found.values())[:-1] == [72, 0, 0, 56, 16, 0]
-    assert {one["rows"] for one in scores_of(wrong, explanations)} == {56}
+    assert {one["rows"] for one in scores_of(tmp_path, wrong, explanations)} == {56}
 
 
 @pytest.mark.parametrize(
