@@ -17,6 +17,11 @@ MYPY_ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses=4 --no-loadscope-reorder
 
 find-python = @command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; name a Python 3.11 with PYTHON=/path/to/python3.11" >&2; exit 2; }
+# What flash-attn is compiled with here, and what Triton and vLLM compile with at run time.
+find-compiler = @command -v $${CXX:-c++} >/dev/null && command -v $${CC:-cc} >/dev/null || \
+	{ echo "make: no C++ compiler; install one (apt install g++), or name it with CC and CXX" >&2; exit 2; }; \
+	headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])'); test -f "$$headers/Python.h" || \
+	{ echo "make: $$headers/Python.h not found; install the headers of $(PYTHON) (apt install python3.11-dev)" >&2; exit 2; }
 make-venv = @test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 
 # What is pinned is installed without dependencies, by uv, in a quarter of pip's time; where uv cannot, pip does it. Like
@@ -54,6 +59,7 @@ $(STAMP): requirements/cpu.lock pyproject.toml
 
 setup-gpu:
 	$(find-python)
+	$(find-compiler)
 	$(make-venv)
 	$(call install,-r requirements/gpu.lock)
 	$(MAKE) flash-attn

@@ -13,7 +13,8 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +29,11 @@ if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
 
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.launcher import RayActorGroup
+from ray.util.queue import Queue
 
 from benchmarks.table import HEADER, Line, machine, make_parser
 from meds_openrlhf.config import load_config
@@ -43,8 +47,10 @@ from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.engine import in_arrays
 from meds_openrlhf.training.step.engine_fleet import EngineFleet, EngineStatus
+from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
@@ -208,6 +214,49 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[di
     return found[1:]  # the first is a warm-up
 
 
+def samples_of(mean: int, cut: int, count: int) -> FlatSamples:
+    """Return samples as an asynchronous run sends them, with the engines' log-probs."""
+    draws = np.random.default_rng(0)
+    drawn = np.clip(draws.lognormal(np.log(mean) - SIGMA**2 / 2, SIGMA, count), 1, cut).astype(int).tolist()
+
+    def sample(length: int) -> Experience:
+        ids, one = torch.randint(VOCABULARY, (1, 100 + length)), torch.ones(1)
+        mask = torch.nn.functional.pad(torch.ones(1, length, dtype=torch.long), (99, 0))
+        texts: dict[str, list[Any]] = {"prompts": ["a question"], "labels": ["1"], "images": [None]}
+        outcome = {name: one.clone() for name in ("rewards", "scores", "response_length", "total_length")}
+        info = {name: one.clone() for name in ("reward", "score", "response_clip_ratio", "generated_tokens")}
+        whole = {"sequences": ids, "attention_mask": torch.ones_like(ids), "action_mask": mask}
+        return Experience(**whole, **texts, **outcome, rollout_log_probs=torch.rand(mask.shape), info=info)
+
+    return FlatSamples(map(sample, drawn))
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    """Return how long ``call`` takes."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def parts_of_other_runs(mean: int, cut: int, rounds: int, count: int) -> Iterator[Line]:
+    """Compare the same rollouts, in turns: sent to the trainer of an asynchronous run, and judged by a critic."""
+    samples, queue = samples_of(mean, cut, count), Queue()
+
+    def send(rollouts: list[Experience]) -> None:
+        queue.put((rollouts, {}, None, 0.0))
+        assert len(queue.get()[0]) == count
+
+    found = [(seconds_of(lambda: send(samples)), seconds_of(lambda: send(list(samples)))) for _ in range(rounds + 1)]
+    ours, plain = map(list, zip(*found[1:]))
+    yield Line(f"{count:,} samples through a queue", ours, "s", plain)
+    queue.shutdown()
+    given = torch.rand(11, cut), torch.rand(11, cut), torch.ones(11, cut), 1.0, 0.95  # 32,768 tokens at 3,072
+    makers = [maker.get_advantages_and_returns for maker in (ExperienceMaker, RemoteExperienceMaker)]
+    timed = [[seconds_of(partial(make, None, *given)) for make in makers] for _ in range(rounds + 1)]
+    ours, plain = map(list, zip(*timed[1:]))
+    yield Line("generalized advantages of 11 responses", ours, "s", plain)
+
+
 def main(command_line: list[str] | None = None) -> None:
     """Print the tables."""
     arguments = make_parser(__doc__, rounds=3).parse_args(command_line)
@@ -221,6 +270,8 @@ def main(command_line: list[str] | None = None) -> None:
             for name in found[0][0]:
                 plain, ours = ([both[side][name] for both in found] for side in (0, 1))
                 print(Line(name, ours, "s", plain, *((at_most, 0.2) if name == "total" else ())), flush=True)
+            for line in parts_of_other_runs(mean, cut, arguments.rounds, 256 if arguments.quick else 8192):
+                print(line, flush=True)
             print()
 
 

@@ -55,6 +55,10 @@ fi
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head=${nodes[0]}
 port=${RAY_PORT:-6379}
+# On each node's own disk: in a shared home, all processes of all nodes would compile into the same folder.
+cache=/tmp/meds-${USER:-$UID}
+export VLLM_CACHE_ROOT=${VLLM_CACHE_ROOT:-$cache/vllm} TRITON_CACHE_DIR=${TRITON_CACHE_DIR:-$cache/triton}
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$cache/inductor}
 # srun does not take these over from sbatch by itself.
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 

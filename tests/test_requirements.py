@@ -1,5 +1,6 @@
 """The locks, pyproject.toml, the Makefile and the image name the same versions."""
 
+import os
 import re
 import subprocess
 import sys
@@ -73,3 +74,19 @@ def test_every_pin_is_there_for_linux_with_cuda(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     found = (tmp_path / "again.lock").read_text()
     assert [name for name, version in GPU.items() if f"=={version}" not in found] == []
+
+
+@pytest.mark.parametrize("missing", ["no C++ compiler", "Python.h not found"])
+def test_a_machine_that_cannot_compile_is_told_so_before_anything_is_downloaded(missing: str, tmp_path: Path) -> None:
+    environment, python = dict(os.environ), sys.executable
+    if missing == "no C++ compiler":
+        environment["CXX"] = "no-such-compiler"
+    else:
+        python = str(tmp_path / "python")
+        Path(python).write_text(f"#!/bin/sh\necho {tmp_path}\n")
+        Path(python).chmod(0o755)
+    command = ["make", "setup-gpu", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}"]
+    ended = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert missing in ended.stderr
+    assert not (tmp_path / "venv").exists()

@@ -2,9 +2,9 @@
 
 Train a tiny policy for two steps, on this machine or on every node of a cluster, to check that all parts start and
 that engines receive its weights; on machines with two GPUs or more, train once more on shared GPUs, as the recipes
-do. Before that, check drivers, versions, the shared folder, W&B, and the speed of an all-reduce within and between
-nodes. Prints a line for each check, with what to do about a fault. Exit code 0: no check is
-WRONG (some may be slow); 1: a check is WRONG.
+do; with --recipe, train as that recipe does. Before that, check drivers, compilers, versions, the shared folder, W&B,
+and the speed of an all-reduce within and between nodes. Prints a line for each check, with what to do about a fault.
+Exit code 0: no check is WRONG (some may be slow); 1: a check is WRONG.
 """
 
 from __future__ import annotations
@@ -22,13 +22,22 @@ if TYPE_CHECKING:
     from meds_openrlhf.doctor.checks import Finding
 
 
+OF_RECIPE = (
+    "a run's YAML file; train a third time with its parallelism, LoRA and correction, and check the disk for its "
+)
+OF_RECIPE += "checkpoints"
+
+
 def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = add_command(subparsers, "doctor", run, __doc__)
     add = parser.add_argument
     add("--address", help="address of a Ray cluster (default: RAY_ADDRESS; without it, this machine)")
     add("--folder", type=Path, default=Path("runs"), help="folder of runs, shared by all nodes (default: %(default)s)")
-    add("--recipe", type=Path, metavar="CONFIG", help="a run's YAML file; check that its checkpoints fit on the disk")
+    recipe = (
+        "a run's YAML file; try its parallelism, LoRA and correction, and check that its checkpoints fit on the disk"
+    )
+    add("--recipe", type=Path, metavar="CONFIG", help=recipe)
     add("--quick", action="store_true", help="skip the all-reduce and the training runs, which take minutes")
     add("--verbose", action="store_true", help="print the output of the workers")
 
@@ -70,4 +79,4 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         if gpus and not arguments.quick:
             yield from all_reduces(gpus, 10**7 if made_up else 10**9)  # bytes
     if gpus and not arguments.quick:
-        yield from trials(folder, gpus, made_up, verbose)
+        yield from trials(folder, gpus, made_up, verbose, recipe)

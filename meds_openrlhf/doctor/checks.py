@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import sys
+import sysconfig
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -60,7 +62,8 @@ def examine_nodes(folder: Path) -> Iterator[Finding]:
         asked = {}
         for name, node in named_nodes().items():
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[name] = ask.options(scheduling_strategy=there).remote(name, token)
+            compiles = node["Resources"].get("GPU", 0) > 0
+            asked[name] = ask.options(scheduling_strategy=there).remote(name, token, compiles)
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=NODE_SECONDS)
         for name, answer in asked.items():
             try:
@@ -84,8 +87,11 @@ def gpus_of_nodes() -> tuple[dict[str, int], bool]:
     return {name: min(count, 2) if made_up else count for name, count in gpus.items()}, made_up
 
 
-def examine(node: str, token: Path) -> tuple[list[Finding], dict[str, str]]:
-    """Check a node, in a process there; return findings and the versions of what must be alike on all nodes."""
+def examine(node: str, token: Path, compiles: bool) -> tuple[list[Finding], dict[str, str]]:
+    """Check a node, in a process there; return findings and the versions of what must be alike on all nodes.
+
+    ``compiles``: whether it has GPUs, for which vLLM, Triton and torch compile code at run time.
+    """
     folder, driver = token.parent, old_driver()
     advice = "name a folder that all nodes share and can write to with --folder; meds.run_dir goes there"
     storage = Finding(node, "storage", f"{folder} is not the folder that other nodes see", advice)
@@ -96,7 +102,19 @@ def examine(node: str, token: Path) -> tuple[list[Finding], dict[str, str]]:
             storage = Finding(node, "storage", f"{folder}: shared and writable, {free}")
     except OSError as error:
         storage = Finding(node, "storage", f"{folder}: {error.strerror}", advice)
-    return [*([Finding(node, "GPUs", "torch cannot use them", driver)] if driver else []), storage], installed()
+    findings = [Finding(node, "GPUs", "torch cannot use them", driver)] if driver else []
+    if compiles and (missing := missing_for_compiling()):
+        found = f"{' and '.join(missing)} not found, which Triton and vLLM compile with at run time"
+        findings.append(Finding(node, "compiler", found, "install a C++ compiler and the headers of this Python"))
+    return [*findings, storage], installed()
+
+
+def missing_for_compiling() -> list[str]:
+    """Return which of a C compiler, a C++ compiler and Python's headers are not there."""
+    wanted = {os.environ.get("CC", "cc"): "a C compiler", os.environ.get("CXX", "c++"): "a C++ compiler"}
+    missing = [what for command, what in wanted.items() if shutil.which(command) is None]
+    headers = Path(sysconfig.get_paths()["include"], "Python.h")
+    return [*missing, *([] if headers.is_file() else [f"{headers}"])]
 
 
 def installed() -> dict[str, str]:

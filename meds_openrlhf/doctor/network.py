@@ -65,12 +65,13 @@ def judge(node: str, what: str, size: int, seconds: float, ranks: int, transport
 
 def all_reduce(address: tuple[str, int], rank: int, ranks: int, size: int) -> tuple[float, set[str]]:
     """Take part in all-reduces of ``size`` bytes; return the seconds of the fastest and the transports used."""
-    device, seconds = "cuda" if torch.cuda.is_available() else "cpu", []
+    device, seconds = device_of(ray.get_gpu_ids(), torch.cuda.device_count()), []
     with tempfile.TemporaryDirectory(prefix="meds-doctor-") as folder:
         log = Path(folder) / "nccl"
         os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,P2P,SHM,NET", NCCL_DEBUG_FILE=str(log))
         store = dist.TCPStore(*address, is_master=False, timeout=timedelta(seconds=SECONDS))
-        dist.init_process_group("nccl" if device == "cuda" else "gloo", store=store, rank=rank, world_size=ranks)
+        backend = "gloo" if device == "cpu" else "nccl"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
         values = torch.ones(size // 2, dtype=torch.bfloat16, device=device)
         for _ in range(ROUNDS):
             dist.barrier()
@@ -79,7 +80,15 @@ def all_reduce(address: tuple[str, int], rank: int, ranks: int, size: int) -> tu
             values[0].item()  # waits for the GPU
             seconds.append(time.perf_counter() - began)
         dist.destroy_process_group()
-        return min(seconds), transports_in(log.read_text(errors="replace")) if device == "cuda" else {"gloo"}
+        return min(seconds), {"gloo"} if device == "cpu" else transports_in(log.read_text(errors="replace"))
+
+
+def device_of(ids: Sequence[str | int], visible: int) -> str:
+    """Return the device of a process to which Ray has given the GPU ``ids``, and which sees as many as ``visible``.
+
+    It sees that one alone, or with RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES all of the node's.
+    """
+    return "cpu" if not visible else f"cuda:{int(ids[0])}" if visible > 1 else "cuda:0"
 
 
 def transports_in(log: str) -> set[str]:

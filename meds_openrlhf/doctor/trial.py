@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,41 +11,73 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from meds_openrlhf.config import RunConfig
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.trackers import NOWHERE
 
+# Of a recipe: its parallelism, LoRA, batches by tokens, correction and engines; but not what follows from its size.
+PARTS = ("ds.", "vllm.", "algo.advantage.is_correction_", "train.dynamic_batch_enable", "actor.gradient_checkpointing")
+OF_SIZE = ("vllm.num_engines", "vllm.gpu_memory_utilization")
 PROMPTS_OF_A_RANK, RESPONSES, MOST_RANKS = 4, 4, 8  # and ranks of a node
 
 
-def trials(folder: Path, gpus: Mapping[str, int], made_up: bool, verbose: bool) -> Iterator[Finding]:
-    """Train with a rank and an engine on each node, and with two GPUs or more also as recipes do, on shared GPUs."""
+def trials(
+    folder: Path, gpus: Mapping[str, int], made_up: bool, verbose: bool, recipe: RunConfig | None = None
+) -> Iterator[Finding]:
+    """Train with a rank and an engine on each node, and with two GPUs or more also as recipes do, on shared GPUs.
+
+    With a ``recipe``, train a third time with its own parallelism, LoRA and importance correction.
+    """
     os.environ.update(CPU_ENVIRONMENT if made_up else {})
     least, nodes = min(gpus.values()), len(gpus)
     flags = {"meds.allow_cpu": made_up, "meds.placement.mode": "split" if least >= 2 else "colocate"}
-    yield train_tiny_policy(folder, "training", nodes, 1, flags, verbose)
+    yield train_tiny_policy(folder, "training", nodes, 1, counts(nodes, 1) | flags, verbose)
+    ranks = min(MOST_RANKS, 2 ** (least.bit_length() - 1))
     if least >= 2:
-        ranks = min(MOST_RANKS, 2 ** (least.bit_length() - 1))
-        yield train_tiny_policy(folder, "sharing", nodes, ranks, {"meds.allow_cpu": made_up}, verbose)
+        shared = counts(nodes, ranks) | {"meds.allow_cpu": made_up}
+        yield train_tiny_policy(folder, "sharing", nodes, ranks, shared, verbose)
+    if recipe is not None:
+        own = flags_of_parts(recipe) | {"meds.allow_cpu": made_up}
+        yield train_tiny_policy(folder, "recipe", nodes, ranks, own, verbose)
+
+
+def counts(nodes: int, ranks: int) -> dict[str, int]:
+    """Return the flags for ``ranks`` and engines of one GPU on each node."""
+    numbers = {"actor.num_nodes": nodes, "actor.num_gpus_per_node": ranks, "vllm.num_engines": nodes * ranks}
+    return {**numbers, "vllm.tensor_parallel_size": 1}
+
+
+def flags_of_parts(recipe: RunConfig) -> dict[str, Any]:
+    """Return the settings of a recipe that say how its parts work together; counts follow from the cluster.
+
+    Synchronously: an asynchronous run's engines have other weights than its policy.
+    """
+    mode = "split" if recipe.openrlhf.get("train.async_enable") else recipe.meds.placement.mode
+    chosen = {key: value for key, value in recipe.openrlhf.items() if key.startswith(PARTS) and key not in OF_SIZE}
+    return {"meds.placement.mode": "auto" if mode == "flags" else mode, **chosen}
 
 
 def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: dict, verbose: bool) -> Finding:
-    """Train two steps with ``ranks`` on each node, and compare the log-probs of engines and policy."""
+    """Train two steps on ``ranks`` of each node, and compare the log-probs of engines and policy."""
     from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.tracking.step_log import StepLog
 
     here, prompts = Path(__file__).parent, PROMPTS_OF_A_RANK * nodes * ranks
-    recipe = WarmStartRecipe(layers=2, hidden_size=128, heads=2, steps=1, train_problems=2 * prompts, eval_problems=1)
+    heads = max(
+        2, *(int(flags.get(f"{part}.tensor_parallel_size") or 1) for part in ("ds", "vllm"))
+    )  # one for each GPU
+    policy = {"layers": 2, "hidden_size": 64 * heads, "heads": heads}
+    recipe = WarmStartRecipe(**policy, steps=1, train_problems=2 * prompts, eval_problems=1)
     with TemporaryDirectory(prefix=".meds-doctor-", dir=folder, ignore_cleanup_errors=True) as scratch:
         paths, assets = RunPaths(Path(scratch, "run")), prepare(Path(scratch, "task"), recipe=recipe)
-        counts = {"actor.num_nodes": nodes, "actor.num_gpus_per_node": ranks, "vllm.num_engines": nodes * ranks}
         batches = {"rollout.batch_size": prompts, "rollout.n_samples_per_prompt": RESPONSES}
         batches |= {"train.batch_size": prompts * RESPONSES}
         files = {"actor.model_name_or_path": assets.policy, "data.prompt_dataset": assets.train}
         files |= {"reward.remote_url": here / "reward.py", "meds.run_dir": paths.root}
-        words = [f"--{key}={value}" for key, value in {**counts, **batches, **files, **flags}.items()]
+        words = [f"--{key}={json.dumps(value, default=str)}" for key, value in {**batches, **files, **flags}.items()]
         command = [sys.executable, "-m", "meds_openrlhf.cli.main", "train", str(here / "trial.yaml"), *words]
         command += [f"--variant={here / 'modes.yaml'}:{check}", *(["--verbose"] if verbose else [])]
         done = subprocess.run(command, env={**os.environ, **NOWHERE}, capture_output=not verbose, text=True)
@@ -62,8 +95,10 @@ def judge(check: str, steps: list[dict[str, Any]]) -> Finding:
     if first > LARGEST_VLLM_KL:
         advice = "they compute other log-probs from the same weights: check the versions, and vllm's and ds's dtypes"
     elif second > LARGEST_VLLM_KL:
-        advice = "engines do not compute with the policy's new weights: check the versions of vLLM and NCCL; with "
-        advice += "--recipe, its model may be one whose weights vLLM cannot renew"
+        advice = (
+            "the engines did not get the policy's new weights: compare the versions of vLLM and NCCL with requirements/, "
+        )
+        advice += "and see docs/cluster.md on NCCL"
     elif not any(step.get("meds/rows") for step in steps):
         advice = "the memory got no rows: the recorder does not see the policy's layers"
     return Finding("cluster", check, found, advice)

@@ -29,9 +29,19 @@ KEY = "0123456789abcdef" * 2
 
 
 def storage(folder: Path) -> Finding:
-    (finding,), _ = examine("10.0.0.1", folder / TOKEN)
+    (finding,), _ = examine("10.0.0.1", folder / TOKEN, compiles=True)
     assert finding.check == "storage"
     return finding
+
+
+def test_a_node_that_cannot_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / TOKEN).touch()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"include": str(tmp_path)})
+    (finding, _), _ = examine("10.0.0.1", tmp_path / TOKEN, compiles=True)
+    assert (finding.word, finding.check) == ("WRONG", "compiler")
+    assert finding.found.startswith(f"a C++ compiler and {tmp_path}/Python.h not found, which Triton and vLLM compile")
+    assert [found.check for found in examine("10.0.0.1", tmp_path / TOKEN, compiles=False)[0]] == ["storage"]
 
 
 def test_a_folder_that_is_not_shared_or_not_writable(tmp_path: Path) -> None:

@@ -6,8 +6,16 @@ import pytest
 import ray
 
 from meds_openrlhf.doctor import network
-from meds_openrlhf.doctor.network import all_reduces, judge, transports_in
+from meds_openrlhf.doctor.network import all_reduces, device_of, judge, transports_in
 from tests.failing import failing
+
+
+@pytest.mark.parametrize(
+    ("ids", "visible", "device"), [([], 0, "cpu"), (["3"], 1, "cuda:0"), ([3], 8, "cuda:3"), (["0"], 8, "cuda:0")]
+)
+def test_a_rank_takes_the_gpu_that_ray_gave_it(ids: list, visible: int, device: str) -> None:
+    """All of a node's GPUs are visible with RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES."""
+    assert device_of(ids, visible) == device
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -7,8 +7,18 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.config import load_config
+from meds_openrlhf.config import MedsSettings, RunConfig, load_config
+from meds_openrlhf.config.schema import PlacementSettings
 from meds_openrlhf.doctor.trial import judge, trials
+
+RECIPE = {
+    "ds.ring_attn_size": 2, "ds.lora.rank": 8, "ds.lora.target_modules": ["q_proj"], "vllm.tensor_parallel_size": 4,
+    "algo.advantage.is_correction_level": "seq", "train.dynamic_batch_enable": True, "vllm.num_engines": 16,
+    "vllm.gpu_memory_utilization": 0.9, "train.async_enable": True, "actor.num_nodes": 4, "data.max_len": 4096,
+    "rollout.batch_size": 512,
+}  # fmt: skip
+NOT_TRIED = {"vllm.num_engines", "vllm.gpu_memory_utilization", "train.async_enable", "actor.num_nodes", "data.max_len"}
+NOT_TRIED |= {"rollout.batch_size"}
 
 
 @pytest.mark.parametrize(
@@ -16,7 +26,7 @@ from meds_openrlhf.doctor.trial import judge, trials
     [
         ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": -0.002, "meds/rows": 9.0}], ""),
         ([{"vllm_kl": 0.3, "meds/rows": 4.0}, {"vllm_kl": 0.3, "meds/rows": 9.0}], "they compute other log-probs"),
-        ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": 0.4, "meds/rows": 9.0}], "engines do not compute with the"),
+        ([{"vllm_kl": 0.001, "meds/rows": 4.0}, {"vllm_kl": 0.4, "meds/rows": 9.0}], "the engines did not get"),
         ([{"vllm_kl": 0.001, "meds/rows": 0.0}, {"vllm_kl": 0.001}], "the memory got no rows"),
     ],
 )
@@ -51,3 +61,12 @@ def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
     assert [finding.check for finding in findings] == ["training", "sharing"][: len(modes)]
     assert findings[0].found == "ds.x=1: must be 2."
     assert list(tmp_path.iterdir()) == []
+    recipe = RunConfig(MedsSettings(run_dir="r", placement=PlacementSettings(mode="flags")), RECIPE)
+    *_, last = trials(tmp_path, dict(zip("ab", gpus)), made_up=False, verbose=False, recipe=recipe)
+    assert last.check == "recipe"
+    own, ranks = configs[-1], max(ranks, 1)
+    assert own.meds.placement.mode == "split"
+    chosen = {name: value for name, value in RECIPE.items() if name not in NOT_TRIED}
+    assert chosen.items() <= own.openrlhf.items()
+    assert not NOT_TRIED & {name for name in own.openrlhf if own.openrlhf[name] == RECIPE.get(name)}
+    assert own.openrlhf["rollout.batch_size"] == 4 * nodes * ranks  # counts of ranks and engines are the cluster's

@@ -47,8 +47,17 @@ def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text({".gitignore": "*.tmp\n", "big/.rayignore": "*.bin\n"}.get(name, "x"))
     environment = yaml.safe_load((RAY_JOBS / "runtime_env.yaml").read_text())
-    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "900"}  # time for the checkpoint of a stopped job
-    assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == environment["env_vars"]
+    given = environment["env_vars"]
+    assert given.pop("RAY_JOB_STOP_WAIT_TIME_S") == "900"  # time for the checkpoint of a stopped job
+    names = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+    folders = ("vllm", "triton", "inductor")
+    assert given == {name: f"/tmp/meds-${{USER}}/{folder}" for name, folder in zip(names, folders)}  # of each node
+    script = (RAY_JOBS / "slurm.sh").read_text()
+    assert all(f"{name}=${{{name}:-$cache/{folder}}}" in script for name, folder in zip(names, folders))
+    assert yaml.safe_load(MANIFEST["spec"]["runtimeEnvYAML"])["env_vars"] == {
+        **given,
+        "RAY_JOB_STOP_WAIT_TIME_S": "900",
+    }
     archive = tmp_path.with_suffix(".zip")
     excludes = environment["excludes"] + ray_constants.get_runtime_env_default_excludes()
     create_package(str(tmp_path), archive, include_gitignore=True, excludes=excludes)

@@ -45,7 +45,7 @@ def test_the_runs_for_one_gpu_are_accepted(monkeypatch: pytest.MonkeyPatch, caps
     text = (FOLDER / "one_gpu.yaml").read_text().replace("\n", " ").replace('"', "")
     text = text.replace(";", " ;").replace("$RUN/1.7b", "Qwen/Qwen3-1.7B").replace("$RUN/7b", "Qwen/Qwen2.5-Math-7B")
     runs = re.findall(r"(configs/\S+\.yaml)((?:\s+--[\w.]+=\S+)+)", text)
-    assert len(runs) == 5
+    assert len(runs) == 6
     for config, flags in runs:
         status = main(["plan", config, *flags.split(), "--cluster=1x1", "--gpu-memory=79.6"])
         assert status == 0, (config, flags, capsys.readouterr())
