@@ -66,9 +66,8 @@ def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: d
     from meds_openrlhf.tracking.step_log import StepLog
 
     here, prompts = Path(__file__).parent, PROMPTS_OF_A_RANK * nodes * ranks
-    heads = max(
-        2, *(int(flags.get(f"{part}.tensor_parallel_size") or 1) for part in ("ds", "vllm"))
-    )  # one for each GPU
+    widths = [int(flags.get(f"{part}.tensor_parallel_size") or 1) for part in ("ds", "vllm")]
+    heads = max(2, *widths)  # at least one for each GPU
     policy = {"layers": 2, "hidden_size": 64 * heads, "heads": heads}
     recipe = WarmStartRecipe(**policy, steps=1, train_problems=2 * prompts, eval_problems=1)
     with TemporaryDirectory(prefix=".meds-doctor-", dir=folder, ignore_cleanup_errors=True) as scratch:
