@@ -95,9 +95,8 @@ def judge(check: str, steps: list[dict[str, Any]]) -> Finding:
         advice = "they compute other log-probs from the same weights: check the versions, and vllm's and ds's dtypes"
     elif second > LARGEST_VLLM_KL:
         advice = (
-            "the engines did not get the policy's new weights: compare the versions of vLLM and NCCL with requirements/, "
+            "the engines did not get the policy's new weights: compare vLLM's and NCCL's versions with requirements/"
         )
-        advice += "and see docs/cluster.md on NCCL"
     elif not any(step.get("meds/rows") for step in steps):
         advice = "the memory got no rows: the recorder does not see the policy's layers"
     return Finding("cluster", check, found, advice)
