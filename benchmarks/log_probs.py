@@ -15,13 +15,13 @@ from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, has_cuda
 
-PROMPTS, SAMPLES, TOKENS = 64, 8, 96
+PROMPTS, SAMPLES, TOKENS = 16, 8, 64
 NUMBERS = {"without": None, "its own": 0, "and the likeliest": 1}  # of log-probs that a request asks for
 
 
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
-    arguments = make_parser(__doc__, rounds=7).parse_args(command_line)
+    arguments = make_parser(__doc__, rounds=5).parse_args(command_line)
     os.environ.update({} if has_cuda() else CPU_ENVIRONMENT)
     from vllm import LLM, SamplingParams
 

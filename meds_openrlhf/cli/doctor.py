@@ -2,7 +2,7 @@
 
 Train a tiny policy for two steps, on this machine or on every node of a cluster, to check that all parts start and
 that engines receive its weights; on machines with two GPUs or more, train once more on shared GPUs, as the recipes
-do; with --recipe, train as that recipe does. Before that, check drivers, compilers, versions, the shared folder, W&B,
+do, or as the one that --recipe names. Before that, check drivers, compilers, versions, the shared folder, W&B,
 and the speed of an all-reduce within and between nodes. Prints a line for each check, with what to do about a fault.
 Exit code 0: no check is WRONG (some may be slow); 1: a check is WRONG.
 """
@@ -20,12 +20,6 @@ from meds_openrlhf.cli.train import quiet_start
 
 if TYPE_CHECKING:
     from meds_openrlhf.doctor.checks import Finding
-
-
-OF_RECIPE = (
-    "a run's YAML file; train a third time with its parallelism, LoRA and correction, and check the disk for its "
-)
-OF_RECIPE += "checkpoints"
 
 
 def add_parser(subparsers: Any) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import ray
 import torch
@@ -70,8 +71,10 @@ def all_reduce(address: tuple[str, int], rank: int, ranks: int, size: int) -> tu
         log = Path(folder) / "nccl"
         os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,P2P,SHM,NET", NCCL_DEBUG_FILE=str(log))
         store = dist.TCPStore(*address, is_master=False, timeout=timedelta(seconds=SECONDS))
-        backend = "gloo" if device == "cpu" else "nccl"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
+        own: dict[str, Any] = {"backend": "gloo"}
+        if device != "cpu":
+            own = {"backend": "nccl", "device_id": torch.device(device)}
+        dist.init_process_group(**own, store=store, rank=rank, world_size=ranks)
         values = torch.ones(size // 2, dtype=torch.bfloat16, device=device)
         for _ in range(ROUNDS):
             dist.barrier()

@@ -28,19 +28,19 @@ def trials(
 ) -> Iterator[Finding]:
     """Train with a rank and an engine on each node, and with two GPUs or more also as recipes do, on shared GPUs.
 
-    With a ``recipe``, train a third time with its own parallelism, LoRA and importance correction.
+    With a ``recipe``, the second training has its own parallelism, LoRA and importance correction.
     """
     os.environ.update(CPU_ENVIRONMENT if made_up else {})
     least, nodes = min(gpus.values()), len(gpus)
     flags = {"meds.allow_cpu": made_up, "meds.placement.mode": "split" if least >= 2 else "colocate"}
     yield train_tiny_policy(folder, "training", nodes, 1, counts(nodes, 1) | flags, verbose)
     ranks = min(MOST_RANKS, 2 ** (least.bit_length() - 1))
-    if least >= 2:
-        shared = counts(nodes, ranks) | {"meds.allow_cpu": made_up}
-        yield train_tiny_policy(folder, "sharing", nodes, ranks, shared, verbose)
     if recipe is not None:
         own = flags_of_parts(recipe) | {"meds.allow_cpu": made_up}
         yield train_tiny_policy(folder, "recipe", nodes, ranks, own, verbose)
+    elif least >= 2:
+        shared = counts(nodes, ranks) | {"meds.allow_cpu": made_up}
+        yield train_tiny_policy(folder, "sharing", nodes, ranks, shared, verbose)
 
 
 def counts(nodes: int, ranks: int) -> dict[str, int]:
@@ -54,9 +54,13 @@ def flags_of_parts(recipe: RunConfig) -> dict[str, Any]:
 
     Synchronously: an asynchronous run's engines have other weights than its policy.
     """
-    mode = "split" if recipe.openrlhf.get("train.async_enable") else recipe.meds.placement.mode
-    chosen = {key: value for key, value in recipe.openrlhf.items() if key.startswith(PARTS) and key not in OF_SIZE}
-    return {"meds.placement.mode": "auto" if mode == "flags" else mode, **chosen}
+    flags, mode = recipe.openrlhf, recipe.meds.placement.mode
+    if mode == "flags":
+        mode = "colocate" if flags.get("train.colocate_all") else "split"
+    if flags.get("train.async_enable"):
+        mode = "split"
+    chosen = {key: value for key, value in flags.items() if key.startswith(PARTS) and key not in OF_SIZE}
+    return {"meds.placement.mode": mode, **chosen}
 
 
 def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: dict, verbose: bool) -> Finding:

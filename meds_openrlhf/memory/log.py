@@ -153,10 +153,13 @@ class ShardLog:
     def append(self, batch: pa.RecordBatch) -> None:
         """Store one step's rows; they are on disk when this returns. Raises OSError, with nothing stored, otherwise."""
         step = step_of(batch)
+        path = self._folder / steps_name(step, step)
+        was_there = path.exists()
         try:
-            path = write_rows(self._folder, [batch], self._sharding)
+            write_rows(self._folder, [batch], self._sharding)
         except OSError as error:
-            (self._folder / steps_name(step, step)).unlink(missing_ok=True)  # if its name alone could not be synced
+            if not was_there:  # its name alone could not be synced
+                path.unlink(missing_ok=True)
             message = f"{self._folder}: the rows of step {step} could not be written ({error.strerror or error})"
             raise OSError(error.errno, f"{message}; nothing was stored") from error
         self.last_step, self.rows, self.bytes = step, self.rows + len(batch), self.bytes + path.stat().st_size

@@ -12,7 +12,8 @@ from typing import Any
 
 from meds_openrlhf.runtime.hub import hub_answers
 
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+LATENT = ("kv_lora_rank", "compress_ratios")  # of DeepSeek-V2 and V3; of V4
 # transformers' names of layers that learn from positions where a response in a packed row begins.
 ATTENTION = frozenset({"full_attention", "sliding_attention", "chunked_attention", "window_attention"})
 
@@ -103,8 +104,10 @@ def unusual_parts(config: Any) -> UnusualParts:
         layers = ["recurrent"] if getattr(model, "_is_stateful", False) else []
     return UnusualParts(
         layers=tuple(sorted(set(layers) - ATTENTION)),
-        latent_attention=bool(getattr(text, "kv_lora_rank", None)),
-        experts=any(getattr(text, name, None) for name in EXPERTS),
+        latent_attention=any(getattr(text, name, None) for name in LATENT),
+        experts=any(
+            getattr(part, name, None) for part in (text, getattr(text, "ffn_config", None)) for name in EXPERTS
+        ),
     )
 
 

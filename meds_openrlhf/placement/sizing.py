@@ -53,11 +53,14 @@ def _counts(recipe: Recipe, room: Sequence[int], usable: int, saved: Mapping[str
     engine_gpus = None if engines is None else engines * width
     groups = [group for group in grouped(recipe.models, recipe.hosts) if group != ["engines"]]
     budget = usable if shared else usable // 2 if engine_gpus is None else usable - engine_gpus
+    most = max(1, budget // len(groups))
     counts: dict[str, int] = {}
     used, left = 0, list(room)
     for group in groups:
         fixed = saved.get(group[0]) or (engine_gpus if shared else None)
-        blocks = _blocks(recipe, group[0], left, max(1, budget // len(groups)), fixed, width if shared else 1)
+        blocks = _blocks(recipe, group[0], left, most, fixed, width if shared else 1)
+        if group[0] == "policy" and recipe.batching.dynamic:  # a critic with more ranks would get no batches
+            most = min(most, blocks.gpus)
         for section in (SECTIONS[role] for role in group if role in SECTIONS):
             counts |= {f"{section}.num_nodes": blocks.count, f"{section}.num_gpus_per_node": blocks.size}
         taken = pack(left, [blocks])

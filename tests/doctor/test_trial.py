@@ -9,7 +9,7 @@ import pytest
 
 from meds_openrlhf.config import MedsSettings, RunConfig, load_config
 from meds_openrlhf.config.schema import PlacementSettings
-from meds_openrlhf.doctor.trial import judge, trials
+from meds_openrlhf.doctor.trial import flags_of_parts, judge, trials
 
 RECIPE = {
     "ds.ring_attn_size": 2, "ds.lora.rank": 8, "ds.lora.target_modules": ["q_proj"], "vllm.tensor_parallel_size": 4,
@@ -66,6 +66,9 @@ def test_with_two_gpus_the_mode_of_recipes_is_tried_too(
     assert last.check == "recipe"
     own, ranks = configs[-1], max(ranks, 1)
     assert own.meds.placement.mode == "split"
+    for flags, mode in (({}, "split"), ({"train.colocate_all": True}, "colocate")):
+        recipe = RunConfig(MedsSettings(run_dir="r", placement=PlacementSettings(mode="flags")), flags)
+        assert flags_of_parts(recipe)["meds.placement.mode"] == mode
     chosen = {name: value for name, value in RECIPE.items() if name not in NOT_TRIED}
     assert chosen.items() <= own.openrlhf.items()
     assert not NOT_TRIED & {name for name in own.openrlhf if own.openrlhf[name] == RECIPE.get(name)}

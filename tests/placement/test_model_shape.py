@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from transformers import (
+    AriaTextConfig,
+    DbrxConfig,
     DeepseekV3Config,
     GPT2Config,
     LlamaConfig,
@@ -62,6 +64,7 @@ def test_the_sizes_in_a_folder_and_why_others_are_not_known(tmp_path: Path) -> N
 def test_a_mixture_of_experts_and_latent_attention_are_noticed() -> None:
     assert unusual_parts(MixtralConfig()) == UnusualParts(experts=True)
     assert unusual_parts(DeepseekV3Config()) == UnusualParts(latent_attention=True, experts=True)
+    assert unusual_parts(DbrxConfig()) == unusual_parts(AriaTextConfig()) == UnusualParts(experts=True)
     assert [unusual_parts(config) for config in (LlamaConfig(), Qwen2Config(), GPT2Config())] == [UnusualParts()] * 3
 
 

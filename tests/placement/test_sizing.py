@@ -105,6 +105,10 @@ def test_a_critic_with_more_ranks_than_the_policy_is_refused_with_batches_by_tok
     with pytest.raises(ConfigError, match=r"num_gpus_per_node=4: makes 4 critic ranks, but .* policy ranks, 2\."):
         require_batches(run, requests, {})
     require_batches(replace(run, batching=replace(run.batching, dynamic=False)), requests, {})
+    given = {"actor.num_nodes": 1, "actor.num_gpus_per_node": 1}
+    for dynamic, ranks in ((True, 1), (False, 2)):  # counts that are left out fit
+        flags = sized("1x8", "split", roles=("policy", "engines", "critic"), dynamic=dynamic, given=given).flags
+        assert flags["critic.num_nodes"] * flags["critic.num_gpus_per_node"] == ranks
 
 
 @pytest.mark.parametrize("mode", ["flags", "split", "colocate", "auto"])

@@ -157,8 +157,12 @@ def vllm_options(limits: EngineLimits, has_experts: bool, on_cpu: bool) -> dict[
     Its kernels for experts may keep their weights in a layout of their own, into which a weight sync would write plain
     weights (vLLM issue 42821); Triton's take plain ones.
     """
-    backend = {"moe_backend": "triton"} if has_experts and not on_cpu else {}
-    return {"max_num_seqs": limits.max_num_seqs, "max_num_batched_tokens": limits.max_num_batched_tokens, **backend}
+    return {
+        "max_num_seqs": limits.max_num_seqs,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "logprobs_mode": "processed_logprobs",  # of the distribution that tokens are drawn from, for `vllm_kl`
+        **({"moe_backend": "triton"} if has_experts and not on_cpu else {}),
+    }
 
 
 def _start_engines(
@@ -177,7 +181,6 @@ def _start_engines(
             shared_pg=groups["engines"],  # otherwise, OpenRLHF creates a group
             gpu_memory_utilization=args.vllm.gpu_memory_utilization,
             vllm_enable_sleep=args.vllm.enable_sleep,
-            logprobs_mode="processed_logprobs",  # those of the distribution that tokens are drawn from, for `vllm_kl`
             agent_func_path=args.train.agent_func_path,
             remote_rm_url=args.reward.remote_url,
             max_images_per_prompt=args.data.max_images_per_prompt,

@@ -91,7 +91,7 @@ class FlatSamples(list[Experience]):
 
 
 class _Tensors(NamedTuple):
-    """Tensors (..., L), joined along their last axis, in a narrow type."""
+    """Tensors (..., L), joined along their last axis, those of tokens in a narrow type."""
 
     joined: torch.Tensor
     lengths: list[int]
@@ -107,7 +107,7 @@ def _joined_values(values: list[Any]) -> Any:
     if not is_tensor or any(not isinstance(value, torch.Tensor) or value.dtype != first.dtype for value in values):
         return values
     joined = torch.cat(values, dim=-1)
-    narrow = joined.int() if first.dtype == torch.int64 else joined
+    narrow = joined.int() if first.dtype == torch.int64 and first.ndim > 1 else joined  # tokens, not a user's metrics
     return _Tensors(narrow, [value.shape[-1] for value in values], first.dtype)
 
 

@@ -132,7 +132,8 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """Tell once if engines and policy differ where they should not, and drop what no update needs."""
         args = self.args
         has_one_policy = not args.train.async_enable and args.rollout.top_p == 1
-        if abs(kl) > LARGEST_VLLM_KL and has_one_policy and not self._has_told_of_engines:
+        is_usual = abs(kl) <= LARGEST_VLLM_KL  # NaN is not
+        if not is_usual and has_one_policy and not self._has_told_of_engines:
             self._context.tell(
                 f"step {step}: engines and policy give the same tokens log-probs that differ by {kl:.3f} on average "
                 f"(vllm_kl; usual: below {LARGEST_VLLM_KL}). Engines may have other weights, or compute this model in "
@@ -353,11 +354,12 @@ def metrics_of_policy(
     generated = sum(float(batch.info.pop(GENERATED_TOKENS, torch.zeros(1)).sum()) for batch in experiences)
     wrong = [answer if answer is not None and not is_right else None for answer, is_right in zip(answers, correct)]
     distinct = [len({*wrong[start : start + group]} - {None}) for start in range(0, len(wrong), group)]
-    # A user's agent may return no log-probs of the engines.
-    pairs = [(batch.rollout_log_probs, batch) for batch in experiences if batch.rollout_log_probs is not None]
-    apart = sum(float(((theirs - batch.action_log_probs) * batch.action_mask).sum()) for theirs, batch in pairs)
+    kl = {}
+    if experiences[0].rollout_log_probs is not None:
+        apart = [(batch.rollout_log_probs - batch.action_log_probs) * batch.action_mask for batch in experiences]
+        kl = {"vllm_kl": sum(float(values.sum()) for values in apart) / max(tokens, 1)}
     return {
-        **({"vllm_kl": apart / max(tokens, 1)} if pairs else {}),
+        **kl,
         "rollout/trained_tokens": float(tokens),
         "rollout/generated_tokens": float(round(generated)),
         "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),

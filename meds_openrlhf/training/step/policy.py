@@ -48,7 +48,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         names = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
         if not has_cuda() or not any("expandable_segments:True" in os.environ.get(name, "") for name in names):
             return False
-        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
         return True
 
     def init_model_from_pretrained(

@@ -68,6 +68,7 @@ class RolloutGenerator(SamplesGenerator):
         if exhausted:
             samples = self._without_surplus(samples)
         if samples:
+            self._settle_log_probs(samples)
             batch, even = len(samples), even_batch(self.args)
             samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
             each = self._generated_tokens / len(samples)
@@ -78,6 +79,25 @@ class RolloutGenerator(SamplesGenerator):
         if self._steps_left is not None:
             self._steps_left -= bool(samples)
         return FlatSamples(samples), passed, consumed, exhausted
+
+    def _settle_log_probs(self, samples: list[Experience]) -> None:
+        """Leave out the engines' log-probs if some are missing, as of agents that ask for none in a later turn.
+
+        Raises RunLostError if the loss needs them.
+        """
+        if all(
+            one.rollout_log_probs is not None and one.rollout_log_probs.shape == one.action_mask.shape
+            for one in samples
+        ):
+            return
+        level = self.args.algo.advantage.is_correction_level
+        if level != "off":
+            hint = (
+                f"algo.advantage.is_correction_level={level} needs them: the agent must keep sampling_params.logprobs"
+            )
+            raise RunLostError(f"some tokens have no log-probs of the engines, and {hint}")
+        for sample in samples:
+            sample.rollout_log_probs = None
 
     def _without_surplus(self, samples: list[Experience]) -> list[Experience]:
         if len(samples) == self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt:
@@ -111,7 +131,8 @@ class RolloutGenerator(SamplesGenerator):
         number of prompts in the batch or filtered out, and whether the prompts are exhausted.
         """
         batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None, self._extras)
-        options, exhausted = self._options(generate_kwargs), False
+        trains = isinstance(dataloader_iter, PromptStream)
+        options, exhausted = self._options(generate_kwargs, with_log_probs=trains), False
         experience_of = self._process_response_into_experience
         calls: dict[Any, Started] = {}
         while not batch.is_full:
@@ -128,8 +149,9 @@ class RolloutGenerator(SamplesGenerator):
                     calls[self._send(started.row, options)] = started
                     continue
                 if not responses:  # too long with its images
-                    text = f"dropping prompts that are too long with their images, such as {started.row[1][0][:60]!r}"
-                    self._tell_once("images", text)
+                    where = "" if trains else " from evaluations"
+                    text = f"dropping prompts that are too long with their images{where}, such as "
+                    self._tell_once(f"images{where}", f"{text}{started.row[1][0][:60]!r}")
                     batch.judge(started, [], passes=False)
                     continue
                 samples = [experience_of(response, **generate_kwargs) for response in responses]
@@ -154,7 +176,7 @@ class RolloutGenerator(SamplesGenerator):
         """Return whether none of a prompt's responses, which have scores, is right."""
         return not any(is_right(experience, self._threshold).any() for experience in experiences)
 
-    def _options(self, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _options(self, generate_kwargs: dict[str, Any], with_log_probs: bool) -> dict[str, Any]:
         """Return the arguments that all requests of a batch share, as in OpenRLHF's ``_dispatch_prompts_to_vllm``."""
         given = generate_kwargs.get
         sampling = SamplingParams(
@@ -164,7 +186,7 @@ class RolloutGenerator(SamplesGenerator):
             max_tokens=given("max_new_tokens"),
             min_tokens=given("min_new_tokens", 1),
             skip_special_tokens=given("skip_special_tokens", False),
-            logprobs=0,  # of the token itself, and of no others
+            logprobs=0 if with_log_probs else None,  # of the token itself, and of no others
         )
         return {
             "sampling_params": sampling,

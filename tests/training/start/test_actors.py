@@ -40,7 +40,7 @@ def test_the_ranks_share_the_cpus_of_their_node_where_the_optimizer_is_there() -
 
 def test_engines_of_a_mixture_of_experts_keep_weights_in_the_layout_of_a_weight_sync() -> None:
     limits = EngineLimits(8, 2048)
-    plain = {"max_num_seqs": 8, "max_num_batched_tokens": 2048}
+    plain = {"max_num_seqs": 8, "max_num_batched_tokens": 2048, "logprobs_mode": "processed_logprobs"}
     assert vllm_options(limits, has_experts=True, on_cpu=False) == {**plain, "moe_backend": "triton"}
     assert vllm_options(limits, has_experts=True, on_cpu=True) == plain  # the CPU build has kernels of its own
     assert vllm_options(limits, has_experts=False, on_cpu=False) == plain

@@ -162,6 +162,23 @@ def test_prompts_that_are_too_long_with_their_images_are_dropped_and_said_once(f
     assert told.startswith("dropping prompts that are too long with their images, such as '")
 
 
+class SometimesWithout(InstantFleet):
+    """Returns no log-probs of every third prompt, and too few of every other third, as a user's agent may."""
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        kept = {0: None, 1: [0.0], 2: [0.0, -0.5]}[int(call[1]) % 3]
+        return [{**response, "rollout_log_probs": kept} for response in super().responses(call)]
+
+
+def test_log_probs_that_some_responses_lack_are_left_out_unless_the_loss_needs_them() -> None:
+    args = arguments(4, 4)
+    samples, *_ = make_generator(SometimesWithout(), args, 40).generate_samples()
+    assert [sample.rollout_log_probs for sample in samples] == [None] * len(samples)
+    args.algo.advantage.is_correction_level = "token"
+    with pytest.raises(RunLostError, match=r"some tokens have no log-probs of the engines, and .*_level=token needs"):
+        make_generator(SometimesWithout(), args, 40).generate_samples()
+
+
 @pytest.mark.parametrize(("extras", "even_batch"), [(0, 2), (2, 2), (100, 2), (2, 4), (3, 4), (4, 8)])
 def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int, even_batch: int) -> None:
     """In data order, whichever was answered first. Only odd prompts are answered right."""
@@ -290,7 +307,8 @@ def test_a_request_is_what_openrlhf_would_send(
     theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, None, [engine])  # an engine has a tokenizer
     theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
-    generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given))
+    generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given, with_log_probs=True))
+    assert generator._options(given, with_log_probs=False)["sampling_params"]["logprobs"] is None  # of an evaluation
     del sent[0]["hf_tokenizer"]
     logprobs = [request["sampling_params"].pop("logprobs") for request in sent]
     assert logprobs == [None if correction == "off" else 1, 0]  # a token's own, which comes with any number of others
