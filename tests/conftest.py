@@ -13,7 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.ports import free_ports, listens
-from tests.servers import ray_head_command, running
+from tests.servers import has_a_node, ray_head_command, running
 
 # No test is about time, and a busy machine is no failure.
 settings.register_profile("untimed", deadline=None)
@@ -126,7 +126,8 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     command += [f"--metrics-export-port={metrics}", '--system-config={"metrics_report_interval_ms": 500}']
     # Ray would start a process for each CPU as soon as anybody connects.
     environment = {**os.environ, "RAY_enable_open_telemetry": "true", "RAY_prestart_worker_first_driver": "false"}
-    with running(command, tmp_path_factory.mktemp("ray-head") / "log", lambda: listens(port), environment):
+    log = tmp_path_factory.mktemp("ray-head") / "log"
+    with running(command, log, lambda: listens(port) and has_a_node(port), environment, starts=3):
         yield RayCluster(f"127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics")
 
 

@@ -25,21 +25,39 @@ def ray_head_command(port: int) -> list[str]:
     return [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--disable-usage-stats", *ports]
 
 
-@contextmanager
-def running(command: list[str], log: Path, ready: Callable[[], bool], environment: dict[str, str]) -> Iterator[None]:
-    """A server that writes to ``log``, from when it is ready."""
-    with log.open("w") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+def has_a_node(port: int) -> bool:
+    """Whether the head at ``port`` of this machine has a node, which may come in long after the head listens."""
+    from ray._raylet import GcsClient
+
     try:
-        deadline = time.monotonic() + 240
-        while not ready():
+        return any(node.state == 0 for node in GcsClient(f"127.0.0.1:{port}").get_all_node_info(timeout=5).values())
+    except Exception:  # it is not there yet, and Ray has many words for that
+        return False
+
+
+@contextmanager
+def running(
+    command: list[str], log: Path, ready: Callable[[], bool], environment: dict[str, str], starts: int = 1
+) -> Iterator[None]:
+    """A server that writes to ``log``, from when it is ready; it may end before that, and is then started again.
+
+    Ray gives up on a head whose node has not come in after 30 seconds, which a busy machine may take.
+    """
+    try:
+        deadline, process = time.monotonic() + 240, None
+        while process is None or not ready():
+            if process is None or (process.poll() is not None and starts):
+                starts -= 1
+                with log.open("a") as output:
+                    words = {"env": environment, "stdout": output, "stderr": output, "start_new_session": True}
+                    process = subprocess.Popen(command, **words)
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(0.1)
         yield
         assert process.poll() is None, f"ended before its tests did: {log.read_text()[-3000:]}"
     finally:
-        if process.poll() is None:
+        if process is not None and process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(60)
 
