@@ -86,15 +86,20 @@ def joined(hint: str, **options: Any) -> Iterator[None]:
         ray.shutdown()
 
 
+STARTS = 3  # of a local cluster
+TOO_SLOW = ("timed out during startup", "Timed out waiting for file")
+
+
 def _start_or_join(options: dict[str, Any]) -> None:
-    """`ray.init`; once more if a new cluster needs longer than Ray's own 30 s, which a busy machine may."""
-    try:
-        ray.init(**options)
-    except Exception as error:  # Ray raises no class of its own; what has started ends with this process
-        if "timed out during startup" not in str(error):
-            raise
-        ray.shutdown()
-        ray.init(**options)
+    """`ray.init`; again if a new cluster needs longer than Ray's own 30 s, which a busy machine may."""
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray raises no class of its own; what has started ends with this process
+            if not left or not any(text in str(error) for text in TOO_SLOW):
+                raise
+            ray.shutdown()
 
 
 def _require_answer(address: str) -> None:

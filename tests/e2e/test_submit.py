@@ -194,7 +194,8 @@ def test_words_arrive_keys_stay_with_the_nodes_and_refused_settings_are_not_trie
     assert f"length {len(NODE_KEY)}, project it's math, files run.yaml script.sh\n" in output  # the nodes' own key
     job = name_of_first(output)
     assert output.endswith(f"submit.sh: {job} failed with exit code 2 (try 1 of 3)\n")
-    assert set(jobs(head)[job]["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S", "WANDB_PROJECT"}
+    caches = {"VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"}
+    assert set(jobs(head)[job]["runtime_env"]["env_vars"]) == {"RAY_JOB_STOP_WAIT_TIME_S", "WANDB_PROJECT", *caches}
     assert files_with_a_key(head.folder) == []
 
 
