@@ -20,13 +20,13 @@ from latex2sympy2_extended import (  # type: ignore[import-untyped]
 )
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
-from sympy import Expr, Float, I, Interval, Pow, Rational, Set, Tuple  # type: ignore[import-untyped]
+from sympy import Expr, Float, I, Interval, Pow, Rational, Set, Tuple, nan, zoo  # type: ignore[import-untyped]
 
 from meds_openrlhf.rewards.normalize import Answer, UnreadableError, read
 
-# Six significant digits: 0.333333 is a third, 0.3333 is not. math-verify rounds to six decimals, whatever the size.
-RELATIVE_TOLERANCE = 5e-6
-# A difference of zero evaluates to about 1e-125; Planck's constant is 7e-34.
+# Of decimals, six significant digits: 0.333333 is a third, 0.3333 is not. math-verify rounds to six decimals.
+OF_DECIMALS, OF_EXACT_VALUES = 5e-6, 1e-20
+# An expression that is zero, and of which sympy does not know it, evaluates to about 1e-125.
 ZERO = 1e-60
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns about disabled timeouts
@@ -42,13 +42,16 @@ def equal(gold: str, given: str) -> bool:
         expected, answer = read(gold), read(given)
     except UnreadableError:
         return False
-    if _differ(expected.unit, answer.unit) or _differ(expected.base, answer.base):
+    if any(_differ(getattr(expected, part), getattr(answer, part)) for part in ("unit", "base", "modulus")):
         return False
+    if expected.time and answer.time:
+        return expected.time == answer.time and not _differ(expected.noon, answer.noon)
     if expected.words or answer.words:
         return expected.text.lower() == answer.text.lower()
     if not expected.text or not answer.text:
         return False
-    return any(_equal_texts(wanted, other) for wanted, other in _percentages(expected, answer))
+    pairs = _percentages(expected, answer)
+    return any(wanted == other or _equal_texts(wanted, other) for wanted, other in pairs)
 
 
 def warm_up() -> None:
@@ -81,8 +84,24 @@ def _equal_texts(gold: str, given: str) -> bool:
     gold, given = (normalize_latex(_exact_side(text), _SPELLING) for text in (gold, given))
     if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
         return False  # a set and a point or an interval
+    if _is_pair(gold) and _is_pair(given) and _has_closed_end(gold) != _has_closed_end(given):
+        return False  # an interval and a point; math-verify takes [2,1] for a point
     expected = _parse(gold)
     return all(_equal_expressions(expected, _parse(part), "," in part) for part in _claims(gold, given))
+
+
+def _is_pair(text: str) -> bool:
+    """Whether the text is two entries, bare or within one pair of brackets."""
+    text, depth, depths = text.strip(), 0, list[int]()
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        depths.append(depth)
+    is_enclosed = text[:1] in ("(", "[") and 0 in depths and depths.index(0) == len(text) - 1
+    return sum(at == is_enclosed for character, at in zip(text, depths) if character in ",;") == 1
+
+
+def _has_closed_end(text: str) -> bool:
+    return text.strip()[:1] == "[" or text.strip()[-1:] == "]"
 
 
 def _exact_side(text: str) -> str:
@@ -98,6 +117,8 @@ def _claims(gold: str, given: str) -> list[str]:
         return parts
     if len(_sides(gold)) > 1:
         return [f"{parts[0]}={part}" for part in parts[1:]]
+    if _is_name(parts[-1]) and not _is_name(parts[0]):
+        return parts[:-1]  # 3=x
     return parts[1:] if _is_name(parts[0]) else parts
 
 
@@ -124,7 +145,10 @@ def _parse(text: str) -> Any:
     is_real = not should_treat_as_complex(text)
     expression = latex2sympy(text, is_real=is_real, convert_degrees=False, normalization_config=None)
     units = {symbol: I for symbol in expression.free_symbols if symbol.name == "i"}
-    return expression.subs(units) if units else expression
+    expression = expression.subs(units) if units else expression
+    if expression.has(zoo, nan):
+        raise UnreadableError(f"{text} is not defined")  # 1/0 equals nothing, not even 2/0
+    return expression
 
 
 def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
@@ -146,10 +170,16 @@ def _exact(expression: Any) -> Any:
 
 
 def _digits_agree(gold: Any, given: Any) -> bool:
-    """False if two numbers, or corresponding numbers of two tuples, differ in their first six digits."""
+    """Whether two numbers, or corresponding numbers of two tuples, are equal; decimals in their first six digits."""
     if isinstance(gold, (Tuple, Interval)) and isinstance(given, type(gold)):
         return all(_digits_agree(entry, other) for entry, other in zip(gold.args, given.args, strict=True))
     if not (getattr(gold, "is_number", False) and getattr(given, "is_number", False)) or gold == given:
         return True
-    size = max(abs(gold.evalf(30)), abs(given.evalf(30)))
-    return bool(abs((gold - given).evalf(30)) <= max(ZERO, RELATIVE_TOLERANCE * size))
+    if _is_zero(gold) or _is_zero(given):
+        return _is_zero(gold) and _is_zero(given)
+    tolerance = OF_DECIMALS if gold.has(Float) or given.has(Float) else OF_EXACT_VALUES
+    return bool(abs((given / gold).evalf(30) - 1) <= tolerance)  # a ratio, of values as small as 1/365^30
+
+
+def _is_zero(value: Any) -> bool:
+    return bool(abs(value.evalf(30)) <= ZERO) if value.is_zero is None else bool(value.is_zero)

@@ -13,9 +13,10 @@ from meds_openrlhf.rewards.equality import equal
 
 
 def is_right(response: str, label: object) -> bool:
-    """Whether the response's answer is mathematically equal to ``label``."""
-    given = answer_of(response)
-    return given is not None and bool(equal(str(label).strip(), given))
+    """Whether the response's answer is mathematically equal to ``label``; a label that is missing equals nothing."""
+    given, gold = answer_of(response), str(label).strip()
+    is_missing = label is None or label != label or isinstance(label, (list, dict)) or not gold  # NaN is not itself
+    return given is not None and not is_missing and bool(equal(gold, given))
 
 
 def solves(response: str, label: object) -> bool:

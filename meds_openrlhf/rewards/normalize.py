@@ -1,7 +1,8 @@
 """Normalise the notation of an answer before math-verify parses it, without changing its meaning.
 
-All steps are unambiguous text substitutions: a unit, a percent sign and a number's base are split off for
-`meds_openrlhf.rewards.comparison`, LaTeX noise is removed, and numbers get a single spelling.
+All steps are unambiguous text substitutions, by tables: characters become LaTeX, typesetting is removed, and numbers,
+intervals and sets get a single spelling. A unit, a percent sign, a number's base and a modulus are split off for
+`meds_openrlhf.rewards.comparison`.
 """
 
 from __future__ import annotations
@@ -9,35 +10,84 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import groupby
+
+from meds_openrlhf.rewards.units import split_unit
 
 _CHARACTERS = str.maketrans(
-    {"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge "}
-    | {"°": r"^\circ", "$": "", "€": "", "£": "", "\n": " ", "\t": " ", "\xa0": " "}
+    {"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty "}
+    | {"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∪": r"\cup ", "∩": r"\cap "}
+    | {"∈": r"\in ", "∅": r"\emptyset ", "∶": ":", "。": ".", "、": ",", "或": ",", "°": r"^\circ ", "µ": "μ", "Ω": "Ω"}
+    | {"$": "", "€": "", "£": "", "¥": "", "￥": "", "\n": " ", "\t": " ", "\xa0": " "}
 )
+_END = re.compile(r"(?:[,; ]|(?<!\.)\.)+$")
+_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})")
 
-# A unit's name and its other spellings; `_unit_name` also accepts plurals.
-_SPELLINGS = """
-millimeter mm millimetre; centimeter cm centimetre; decimeter dm; meter m metre; kilometer km kilometre; inch in inches;
-foot ft feet; yard yd; mile mi; gram g; kilogram kg; ton; pound lb; ounce oz; milliliter ml mL; liter l L litre; gallon;
-second s sec; minute min; hour h hr; day; week; month; year; degree deg; radian rad; dollar; cent; euro; unit; newton N;
-joule J; watt W; volt V; hertz Hz; square sq; cubic cu; per
-"""
-_UNITS = {spelling: group.split()[0] for group in _SPELLINGS.split(";") for spelling in group.split()}
+# Typesetting, in this order: what a pattern finds, and what takes its place.
+_TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
+    (r"\*\*([^*]+)\*\*$", r"\1"),  # Markdown
+    (r"\\(?:pounds|yen|euro|textdollar)(?![a-zA-Z])", ""),
+    (r"(?<=\d),\s*\\!\s*(?=\d{3})", "{,}"),  # as MATH writes thousands
+    (r"\\(?:text)?color\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}", ""),
+    (r"\\(?:boldsymbol|bm|pmb|underline|(?:display|text|script|scriptscript)style|limits|[bB]igg?[lrm]?|(?:left|right)\.?)"
+     r"(?![a-zA-Z])|\\!", ""),
+    (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|math(?:rm|bf|it|sf|tt)|operatorname\*?|[mh]box|rm|bf|it)(?=\s*\{)",
+     r"\\text"),
+    (r"\{\s*\\(?:rm|bf|it|sf|tt)\s+([^{}]*)\}", r"\\text{\1}"),
+    (r"\\text\s*\{\s*\\text\s*(\{[^{}]*\})\s*\}", r"\\text\1"),
+    (r"\\text\s*\{\s*([ei])\s*\}", r"\1"),  # upright e and i
+    (r"\\text\s*\{\s*((?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|lg|exp|gcd|lcm|det)\s*\}", r"\\\1 "),
+    (r"^\s*\\text\s*\{\s*([+-]?\d[\d.,:/]*)\s*([^{}]*)\}(?!\s*_)", r"\1 \\text{ \2}"),  # a number in a text
+    (r"\\text\s*\{\s*([,;])\s*\}", r"\1"),
+    (r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (r"\\text\s*\{\s*\}", ""),
+    (r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))|~|\s+", " "),
+    (r"\\(?:[dtc]frac|sfrac|nicefrac)(?![a-zA-Z])", r"\\frac"),
+    (r"\\frac\s*(\\[a-zA-Z]+|\w)\s*(\\[a-zA-Z]+|\w|\{[^{}]*\})", r"\\frac{\1}{\2}"),
+    (r"\}\s*/\s*\\text\s*\{", "/"),  # the unit \text{m}/\text{s}
+    (r"(?<![a-zA-Z\\])E_\{?(\w+)\}?", r"\\Xi_{\1}"), (r"(?<![a-zA-Z\\])e_\{?(\w+)\}?", r"\\xi_{\1}"),  # not Euler's
+    (r"\\\\\s*\[[^\]]*\]|\\cr(?![a-zA-Z])", r"\\\\"),
+    (r"\{smallmatrix\}", "{matrix}"),
+    (r"\(\s*\\begin\{matrix\}(.*?)\\end\{matrix\}\s*\)", r"\\begin{pmatrix}\1\\end{pmatrix}"),
+    (r"\\big(cup|cap)(?![a-zA-Z])", r"\\\1"),
+    (r"\\equiv(?![a-zA-Z])", "="), (r"\*\*", "^"), (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
+    (r"\\[lr]angle(?![a-zA-Z])", lambda found: "(" if "l" in found[0][:2] else ")"),
+    (r"(?<=\d)\s*[x*]\s*10\s*\^", r"\\times 10^"),
+    (r"(?<![\\a-zA-Z])(pi|exp)(?![a-zA-Z])", r"\\\1 "),
+    (r"\\sqrt\[(\d*[13579])\]\{\s*-", r"-\\sqrt[\1]{"),  # the real root
+    (r"(?<![a-zA-Z])C_\{?(\d+)\}?\^\{?(\d+)\}?|(?<![a-zA-Z])C\((\d+),\s*(\d+)\)",
+     lambda found: rf"\binom{{{found[1] or found[3]}}}{{{found[2] or found[4]}}}"),
+    (r"^\s*\\approx(?![a-zA-Z])", ""),
+)]  # fmt: skip
+
 _TEXT = r"\\text\s*\{([^{}]*)\}"
-_TEXT_COMMANDS = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)|math(?:rm|bf|it|sf|tt)|mbox)(?=\s*\{)")
-_NOISE = re.compile(r"\\(?:displaystyle|limits|[bB]igg?|(?:left|right)\.?)(?![a-zA-Z])|\\!")
-_SPACE = re.compile(r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))|~|\s+")
+_PERCENT = re.compile(
+    r"\s*\\text\s*\{\s*(?:percent|percentage|pct)\s*\}$|\s*\b(?:percent|percentage|pct)$|\s*\\text\s*\{\s*\\?%\s*\}$"
+)
+_CHINESE = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{)?\s*([\u4e00-\u9fff]+)\s*\}?$")
+_MODULUS = re.compile(r"\s*(?:\\pmod\s*\{?|\(\s*\\?(?:mod|text\{mod\})\s*)(\d+)\s*[})]?\s*$")
+_BASE = re.compile(
+    r"\(?(?:\\text\s*\{)?(\d[\dA-F]*)[})]*\s*(?:_\{?|\(\s*\\text\s*\{\s*base\s*\}\s*)([2-9]|1[0-6])[})]?"
+)
+_BUILDER = re.compile(
+    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\(?:mathbb|text)\s*\{?\s*R\s*\}?)?\s*(?:\\mid|\\vert|\||:)\s*(.*)\\\}"
+)
+_ENDS = re.compile(r"([\[\](])([^,;]*)[,;]([^,;]*)([\[\])])")
+_DESCENDS = re.compile(r"\s*(?:>|\\ge(?:q|qslant)?(?![a-zA-Z])|\\gt(?![a-zA-Z]))\s*")
+_ORDER = re.compile(r"[<>]|\\[lg]e(?:q|qslant)?(?![a-zA-Z])|\\[lg]t(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![\w.^])\d{1,3}(?:(?:\{,\}|\s)\d{3})+(?!\d)")
 _WITH_COMMAS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)")
 _MIXED = re.compile(r"([+-]?\d+) (\d+)\s*/\s*(\d+)")
-_REPEATING = re.compile(r"([+-]?\d*)\.(\d*)\\overline\{(\d+)\}")
+_REPEATING = re.compile(r"([+-]?\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{|\()(\d+)[})]")
+_REPEATED = re.compile(r"([+-]?\d*)\.(\d*?)(?:(\d)\3\3+|(\d\d+)\4+)(?:\\[lc]?dots|\.\.\.|…)")
+_ENDLESS = re.compile(r"([+-]?\d*\.\d+)(?:\\[lc]?dots|\.\.\.|…)")
 _TWO_NUMBERS = re.compile(r"(?<![\w.^])\d[\d.]*\s+\d")
-_DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?$|\\degree$")
-_IN_TEXT = re.compile(_TEXT + r"(?:\s*\^\s*\{?\s*([23])\s*\}?)?$")
-_BARE = re.compile(r"(?<=[\d}\s])([a-zA-Z]{2,}(?:\s+[a-zA-Z]{2,})*)(?:\s*\^\s*\{?\s*([23])\s*\}?)?$")
-_BASE = re.compile(r"(\d[\dA-F]*)_\{?([2-9]|1[0-6])\}?")
-_CHOICE = re.compile(r"\(?([A-J])\)?")
+_TIME = re.compile(r"([01]?\d|2[0-4])(?:\{:\}|:)([0-5]\d)(?:\s*([AaPp])\.?\s*[Mm]\.?)?")
+_DOTS = re.compile(r"\\[lc]?dots(?![a-zA-Z])|\.\.\.|…")
+_CHOICE = re.compile(r"([A-J])|\(([A-Ja-j])\)")
+_LABEL = re.compile(r"(?:answer|option|choice)\s*:?\s*(?=\S)", re.IGNORECASE)
+_AND = re.compile(r"\s*(?:[,;]|\band\b|&)\s*")
 _WORDS = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")  # `p - q` is none
 
 
@@ -47,9 +97,10 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A normalised answer: the LaTeX ``text`` without its ``unit``, percent sign and ``base``.
+    """A normalised answer: the LaTeX ``text`` without its ``unit``, percent sign, ``base`` and ``modulus``.
 
-    ``words``: the text is not mathematics but a word, a phrase or the letter of a choice, in lower case.
+    ``words``: the text is not mathematics but a word, a phrase or the letter of a choice, in lower case. A ``time``
+    such as 9:05 is the minutes since midnight, or noon: ``noon`` is am, pm or not said.
     """
 
     text: str
@@ -57,62 +108,101 @@ class Answer:
     percent: bool = False
     base: str = ""
     words: bool = False
+    time: str = ""
+    noon: str = ""
+    modulus: str = ""
 
 
 def read(text: str) -> Answer:
     """Read ``text`` as an `Answer`. Raises UnreadableError for two numbers with nothing between them."""
     text = _strip_noise(text)
-    text, unit = _split_unit(text)
+    clock = _TIME.fullmatch(re.sub(_TEXT, r"\1", text))
+    if clock:
+        hours, minutes, noon = clock.groups()
+        return Answer(f"{hours}:{minutes}", time=str(60 * int(hours) + int(minutes)), noon=(noon or "").lower())
+    text, modulus = _split(text, _MODULUS)
+    text, unit = _split(text, _CHINESE)
+    if not unit:
+        text = _PERCENT.sub("%", text)
+        text, unit = split_unit(text)
     percent = text.endswith("%")
     text = _one_number(text.rstrip("\\% "))
+    if _DOTS.search(text):  # a sequence, which is no value: 1,2,...,n
+        return Answer(re.sub(r"\s", "", _DOTS.sub(r"\\ldots", text)), unit, words=True)
     phrase = _phrase(text)
     if phrase is not None:
         return Answer(phrase, unit, words=True)
     based = _BASE.fullmatch(text)
     if based:
         return Answer(based[1], unit, base=based[2])
+    text = _one_notation(text)
     if _TWO_NUMBERS.search(text):
         raise UnreadableError(text)
-    return Answer(text, unit, percent)
+    return Answer(text, unit, percent, modulus=modulus)
+
+
+def _split(text: str, ending: re.Pattern[str]) -> tuple[str, str]:
+    """The text before an optional ``ending``, and what its group finds."""
+    found = ending.search(text)
+    return (text[: found.start()].rstrip(), found[1]) if found and text[: found.start()].strip() else (text, "")
 
 
 def _strip_noise(text: str) -> str:
-    """Remove math delimiters, size and spacing commands, and convert digits to ASCII."""
-    digits = (str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
-    text = "".join(digits).replace(r"\$", "").translate(_CHARACTERS)
-    text = _SPACE.sub(" ", _NOISE.sub("", _TEXT_COMMANDS.sub(r"\\text", text)))
-    text = re.sub(r"\\[dtc]frac(?![a-zA-Z])", r"\\frac", text).replace("**", "^").replace(r"\varnothing", r"\emptyset")
-    text = re.sub(r"\}\s*/\s*\\text\s*\{", "/", text)  # the unit \text{m}/\text{s}
-    text = text.replace(r"\langle", "(").replace(r"\rangle", ")").rstrip(". ").lstrip()
-    for opening, closing in ((r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}")):
-        if text.startswith(opening) and text.endswith(closing):
-            text = text[len(opening) : -len(closing)]
-    return text.strip(" ").rstrip(". ")
+    """Write characters as LaTeX, and remove math delimiters and typesetting."""
+    text = _ROOT.sub(r"\\sqrt{\1}", _in_latex(text)).replace(r"\$", "").translate(_CHARACTERS)
+    for pattern, by in _TYPESETTING:
+        text = pattern.sub(by, text)
+    text = _END.sub("", text.strip())
+    for opening, closing in ((r"\(", r"\)"), (r"\[", r"\]"), (r"\boxed{", "}"), ("{", "}")):
+        inner = text[len(opening) : -len(closing)]
+        if (
+            text.startswith(opening)
+            and text.endswith(closing)
+            and inner.count("{") == inner.count("}")
+            and "}" not in inner[: inner.find("{")]
+        ):
+            text = inner
+    return _END.sub("", text.strip(" "))
 
 
-def _split_unit(text: str) -> tuple[str, str]:
-    """Split off the unit: the text before it and its canonical name, which is empty if the text has no unit."""
-    if _DEGREES.search(text):
-        return _DEGREES.sub("", text).rstrip(), "degree"
-    for pattern in (_IN_TEXT, _BARE):
-        match = pattern.search(text)
-        if match and text[: match.start()].strip():
-            if match[1].strip().lower() in ("percent", "percentage"):
-                return text[: match.start()].rstrip() + "%", ""
-            words = match[1].replace("/", " per ").replace("mph", "miles per hour")
-            names = [_unit_name(word) for word in words.split()]
-            if all(names):
-                power = {"2": ["square"], "3": ["cubic"]}.get(match[2] or "", [])  # meter^2 becomes "square meter"
-                return text[: match.start()].rstrip(), " ".join(power + names)
-    return text, ""
+def _in_latex(text: str) -> str:
+    """Replace raised, lowered and full-width characters, fractions and digits; 10⁶ is not 106, and 1½ is not 11/2."""
+    parts = []
+    for form, run in groupby(text, lambda c: unicodedata.decomposition(c).partition(" ")[0]):
+        same = "".join(run)
+        plain = unicodedata.normalize("NFKC", same)
+        if form in ("<super>", "<sub>"):
+            parts.append(f"{'^' if form == '<super>' else '_'}{{{plain}}}".replace("−", "-"))
+        elif form == "<fraction>":
+            parts += [
+                rf"\frac{{{top}}}{{{bottom}}}"
+                for top, _, bottom in (unicodedata.normalize("NFKC", c).partition("⁄") for c in same)
+            ]
+        elif form in ("<wide>", "<narrow>", "<small>"):
+            parts.append(plain)
+        else:
+            parts.append("".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in same))
+    return "".join(parts)
 
 
-def _unit_name(word: str) -> str:
-    """A unit's canonical name; empty if ``word`` is not a unit. Symbols are case-sensitive: M is not a metre."""
-    if len(word) <= 2:
-        return _UNITS.get(word, "")
-    singular = word.removesuffix("s")
-    return _UNITS.get(word) or _UNITS.get(singular) or _UNITS.get(singular.lower(), "")
+def _one_notation(text: str) -> str:
+    """Write intervals as [a,b), sets of tuples without braces, conditions for set-builders, and rising chains."""
+    builder = _BUILDER.fullmatch(text)
+    if builder and _ORDER.search(builder[2]):
+        text = builder[2].strip()
+    ends = _ENDS.fullmatch(text)
+    if ends and (ends[1] == "]" or ends[4] == "[" or ";" in text):
+        text = f"{ends[1].replace(']', '(')}{ends[2]},{ends[3]}{ends[4].replace('[', ')')}"
+    if text.startswith(r"\{(") and text.endswith(r")\}"):
+        text = text[2:-2]
+    if "(" in text:
+        text = re.sub(r"\([^()]*\)", lambda found: found[0].replace(";", ","), text)
+    parts = _DESCENDS.split(text)
+    if len(parts) > 2 and "<" not in text and r"\l" not in text:
+        signs = [sign.strip() for sign in _DESCENDS.findall(text)]
+        rising = ["<" if sign in (">", r"\gt") else r"\le " for sign in signs]
+        text = parts[-1] + "".join(sign + part for sign, part in zip(rising[::-1], parts[-2::-1]))
+    return text
 
 
 def _one_number(text: str) -> str:
@@ -123,8 +213,12 @@ def _one_number(text: str) -> str:
     for pattern, spelling in ((_SCIENTIFIC, r"\1\\times 10^{\2}"), (_MIXED, r"\1\\frac{\2}{\3}")):
         if pattern.fullmatch(text):
             return pattern.sub(spelling, text)
-    repeating = _REPEATING.fullmatch(text)
-    return _repeating(*repeating.groups()) if repeating else text
+    repeating = _REPEATING.fullmatch(text) or _REPEATED.fullmatch(text)
+    return (
+        _repeating(*filter(lambda digits: digits is not None, repeating.groups()))
+        if repeating
+        else _ENDLESS.sub(r"\1", text)
+    )
 
 
 def _repeating(whole: str, fixed: str, period: str) -> str:
@@ -134,12 +228,12 @@ def _repeating(whole: str, fixed: str, period: str) -> str:
 
 
 def _phrase(text: str) -> str | None:
-    """The normalised phrase of an answer in words, in lower case; None for mathematics."""
-    inner = re.sub(_TEXT, r"\1", text).strip()
+    """The normalised phrase of an answer in words, in lower case; None for mathematics. Lists are sorted."""
+    inner = _LABEL.sub("", re.sub(_TEXT, r"\1", text).strip().rstrip("."), count=1)
     wrapped = inner != text and re.fullmatch(_TEXT, text.strip()) is not None
-    choice = _CHOICE.fullmatch(inner.rstrip("."))
-    if choice:
-        return choice[1].lower()
-    if _WORDS.fullmatch(inner) or (wrapped and any(c.isalpha() for c in inner)):
-        return " ".join(inner.rstrip(".").lower().split())
+    parts = [part for part in _AND.split(inner) if part]
+    if parts and all(_CHOICE.fullmatch(part) for part in parts):
+        return ", ".join(sorted(part.strip("()").lower() for part in parts))
+    if (parts and all(map(_WORDS.fullmatch, parts))) or (wrapped and any(c.isalpha() for c in inner)):
+        return ", ".join(sorted(" ".join(part.lower().split()) for part in parts))
     return None

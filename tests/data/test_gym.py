@@ -81,11 +81,12 @@ def test_problems_that_cannot_be_trained_on_are_dropped(monkeypatch: pytest.Monk
         problem = made_of(text)
         return replace(problem, **changes[problem.label.index])
 
-    monkeypatch.setattr(gym, "made_of", changed)
-    make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
+    with monkeypatch.context() as patch:
+        patch.setattr(gym, "made_of", changed)
+        make("gym:chain_sum", "--size", "6", "--set", "allow_negation=false", "--set", "min_terms=2")
     counts = json.loads(Path("data/chain_sum/train.counts.json").read_text())["sets"]["chain_sum"]
     assert counts["dropped"] == {"no question": 1, "no answer": 2, "chat marker": 1, "own answer wrong": 1}
-    monkeypatch.undo()  # an answer that its scorer may not evaluate: it calls Integral
+    # An answer that its scorer may not evaluate: it calls Integral.
     weights = "problem_type_weights=[0,0,0,0,1,0,0,0]"
     make("gym:intermediate_integration", "--size", "9", "--out", "integrals", "--set", weights)
     counts = json.loads(Path("integrals/train.counts.json").read_text())["sets"]["intermediate_integration"]

@@ -1,11 +1,15 @@
 """The table of verdicts, through the reward's own way to them."""
 
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from meds_openrlhf.rewards import equality
+from meds_openrlhf.rewards import comparison, equality
 from meds_openrlhf.rewards.equality import LONGEST_VALUE
 from meds_openrlhf.rewards.grading import is_right
 from meds_openrlhf.rewards.verifier import AnswerVerifier
@@ -25,6 +29,37 @@ def test_every_label_is_right_as_an_answer_also_a_number() -> None:
     assert all(is_right(f"\\boxed{{{label}}}", label) for _, label, _ in ROWS)
     assert is_right("\\boxed{33}", 33) is True
     assert is_right("\\boxed{2.50}", 2.5) is True
+
+
+@given(
+    top=st.integers(1, 9),
+    other=st.integers(1, 9),
+    base=st.integers(2, 9),
+    size=st.integers(1, 900),
+    step=st.integers(0, 3),
+)
+def test_exact_values_are_equal_only_if_they_are(top: int, other: int, base: int, size: int, step: int) -> None:
+    gold, given = rf"\frac{{{top}}}{{{base}^{{{size}}}}}", rf"\frac{{{other}}}{{{base}^{{{size + step}}}}}"
+    assert comparison.equal(gold, given) == (Fraction(top, base**size) == Fraction(other, base ** (size + step)))
+
+
+@given(first=st.tuples(st.integers(0, 23), st.integers(0, 59)), other=st.tuples(st.integers(0, 23), st.integers(0, 59)))
+def test_times_are_equal_only_if_they_are(first: tuple[int, int], other: tuple[int, int]) -> None:
+    gold, given = (f"{hour}:{minute:02}" for hour, minute in (first, other))
+    assert comparison.equal(gold, given) == (first == other)
+
+
+@given(number=st.text("0123456789", min_size=1, max_size=4), raised=st.text("⁰¹²³⁴⁵⁶⁷⁸⁹", min_size=1, max_size=2))
+def test_strings_that_are_equal_only_in_compatible_characters_are_not(number: str, raised: str) -> None:
+    digits = unicodedata.normalize("NFKC", raised)
+    wanted = int(number) ** int(digits) == int(number + digits)
+    assert comparison.equal(number + digits, number + raised) == wanted
+
+
+@pytest.mark.parametrize("label", [None, "", "  ", float("nan"), [], {}])
+def test_a_missing_label_equals_nothing(label: object) -> None:
+    for answer in ("None", "", "nan", "[]", "{}", "7"):
+        assert is_right(f"\\boxed{{{answer}}}", label) is False
 
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

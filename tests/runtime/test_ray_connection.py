@@ -76,3 +76,26 @@ def test_a_token_that_is_missing_is_an_error_with_what_to_set(monkeypatch: pytes
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"):
         ray_connection.ray_connection(on_cpu=False, verbose=False).__enter__()
+
+
+def test_a_local_cluster_that_a_busy_machine_starts_too_slowly_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outcomes = [
+        Exception("The current node timed out during startup."),
+        RuntimeError("Timed out waiting for file x"),
+        None,
+    ]
+    monkeypatch.setattr(ray_connection.ray, "init", lambda **_: raised(outcomes.pop(0)))
+    ray_connection._start_or_join({})
+    assert not outcomes
+    for message, left in (("no such address", 1), ("timed out during startup", 0)):  # another error; the third time
+        outcomes = [Exception(message)] * (2 if left else 3)
+        with pytest.raises(Exception, match=message):
+            ray_connection._start_or_join({})
+        assert len(outcomes) == left
+
+
+def raised(error: Exception | None) -> None:
+    if error is not None:
+        raise error

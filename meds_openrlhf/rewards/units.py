@@ -1,0 +1,101 @@
+"""Units of measure behind a number, by their shape: powers, products and quotients of known names and symbols.
+
+A symbol of the SI may have a prefix. Units stand inside or outside of ``\\text{...}``. Outside, a single letter is a
+variable, unless a quotient shows that it is none: ``10 m/s``, but not ``10 m``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+
+def _table(pairs: str) -> dict[str, str]:
+    """The words of a text, each with what follows its equals sign, or with itself."""
+    return {word: symbol or word for word, _, symbol in (pair.partition("=") for pair in pairs.split())}
+
+
+_PREFIXES = _table("tera=T giga=G mega=M kilo=k hecto=h deca=da deci=d centi=c milli=m micro=μ nano=n pico=p femto=f")
+_PREFIX_SYMBOLS = _table("E P T G M k h da d c m μ u=μ n p f")
+_SYMBOLS = _table("m g s A K mol cd Hz N Pa J W C V F Ω S Wb T H lm lx Bq Gy Sv L l=L eV bar cal Wh B b t pc M erg")
+_NAMES = _table("""
+meter=m metre=m gram=g second=s sec=s ampere=A amp=A kelvin=K mole=mol candela=cd hertz=Hz newton=N pascal=Pa joule=J
+watt=W coulomb=C volt=V farad=F ohm=Ω siemen=S weber=Wb tesla=T henry=H lumen=lm becquerel=Bq sievert=Sv liter=L litre=L
+electronvolt=eV calorie=cal byte=B bit=b tonne=t parsec=pc molar=M erg
+""")
+_OTHERS = _table("""
+inch=in inche=in in foot=ft feet=ft ft yard=yd yd mile=mi mi pound=lb lb ounce=oz oz ton gallon=gal gal quart=qt qt
+pint=pt pt cup tablespoon=tbsp tbsp teaspoon=tsp tsp acre hectare=ha ha minute=min min hour=h hr=h h day=d d week month
+year=yr yr decade century centurie=century degree=° deg=° ° radian=rad rad °C °F celsius=°C fahrenheit=°F rpm
+revolution=rev rev knot atm torr Torr=torr mmHg psi AU ly u Da dollar=$ USD=$ cent penny=cent pence euro yuan RMB=yuan
+yen rupee unit dyne dyn=dyne cycle turn horsepower=hp hp
+""")
+_COMPOUND = {"mph": "mi / h", "kmph": "km / h", "kph": "km / h", "mpg": "mi / gal", "cc": "cm ^3", "bps": "b / s"}
+_POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
+
+_DEGREES = re.compile(r"\^\s*\{?\s*\\circ(?![a-zA-Z])\s*\}?|\\degree(?![a-zA-Z])")
+_FRACTION = re.compile(r"\\frac\s*\{\s*(\\text\{[^{}]*\})\s*\}\s*\{\s*(\\text\{[^{}]*\})\s*\}")
+_POWER = re.compile(r"\^\s*(?:\{\s*(-?\d)\s*\}|(\d)(?!\d))")
+_PLAIN_POWER = re.compile(r"\^(-?\d)(?!\d)")
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+IN, OUT = "\x01", "\x02"  # around what stands in a text command
+_TEMPERATURE = re.compile(rf"°\s*{IN}?\s*([CF])\s*({OUT}?)$")
+_TAIL = re.compile(rf"[A-Za-zΩμ°*/^.\-\d\s{IN}{OUT}]*")
+_WORD = re.compile(rf"°[CF]?|[A-Za-zΩμ]+|\^-?\d|[*/]|{IN}|{OUT}")
+_VALUE = re.compile(r"(?:[\d})\]!%.]|\\pi)\s*$")
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """Split off the unit: the text before it, and its canonical name, which is empty if the text has no unit."""
+    plain = _POWER.sub(lambda found: f"^{found[1] or found[2]}", _DEGREES.sub("°", _FRACTION.sub(r"\1/\2", text)))
+    plain = re.sub(r"\\mu\s*\\text\s*\{\s*", r"\\text{μ", plain).replace(r"\Omega", f"{IN}Ω{OUT}").replace(r"\mu", "μ")
+    plain = re.sub(r"\\cdot(?![a-zA-Z])", "*", _TEXT.sub(rf"{IN}\1{OUT}", plain))
+    plain = _TEMPERATURE.sub(r"°\1\2", plain)
+    for start in re.finditer(rf"{IN}|°|(?<![A-Za-z\\^{IN}])[A-Za-zΩμ]", plain):
+        head, tail = plain[: start.start()], plain[start.start() :]
+        if head.strip() and (_VALUE.search(head) or tail[0] == IN) and _TAIL.fullmatch(tail):
+            name = _name_of(tail, is_apart=head.endswith(" "))
+            if name:
+                return _PLAIN_POWER.sub(r"^{\1}", head.replace("*", r"\cdot ")).rstrip(), name
+    return text, ""
+
+
+def _name_of(tail: str, is_apart: bool) -> str:
+    """The canonical name of the unit that is all of ``tail``, such as ``km1 s-2``; empty if it is none."""
+    found: Counter[str] = Counter()
+    tail = re.sub(r"[a-z]+", lambda word: _COMPOUND.get(word[0], word[0]), tail)
+    sign, power, last, inside, has_variable = 1, 1, "", False, False
+    for word in _WORD.findall(tail):
+        if word in (IN, OUT):
+            inside = word == IN
+        elif word in ("/", "per"):
+            sign = -1
+        elif word.startswith("^") or (last and word in ("squared", "cubed")):
+            found[last] *= _POWERS.get(word) or int(word[1:])
+        elif word.lower() in _POWERS:
+            power = _POWERS[word.lower()]
+        elif word != "*":
+            last = _symbol_of(word)
+            found[last] += sign * power
+            sign, power, has_variable = 1, 1, has_variable or (not inside and len(word) == 1 and word.isascii())
+    if not found or "" in found or (has_variable and not ("/" in tail and is_apart)):
+        return ""
+    return " ".join(f"{name}{count}" for name, count in sorted(found.items()) if count) or "1"
+
+
+def _symbol_of(word: str) -> str:
+    """The canonical symbol of a unit; empty if the word is none. Symbols are case-sensitive: M is not a meter."""
+    singular = word.removesuffix("s") if len(word) > 2 else word
+    for spelling in dict.fromkeys((word, singular, *((word.lower(), singular.lower()) if len(word) > 2 else ()))):
+        known = _OTHERS.get(spelling) or _NAMES.get(spelling)
+        if known:
+            return known
+        for name, prefix in _PREFIXES.items():
+            if spelling.startswith(name) and spelling.removeprefix(name) in _NAMES:
+                return prefix + _NAMES[spelling.removeprefix(name)]
+    if word in _SYMBOLS:
+        return _SYMBOLS[word]
+    for symbol, prefix in _PREFIX_SYMBOLS.items():
+        if word.startswith(symbol) and word.removeprefix(symbol) in _SYMBOLS:
+            return prefix + _SYMBOLS[word.removeprefix(symbol)]
+    return ""
