@@ -20,13 +20,19 @@ FIRST_COLUMN = {
     "memory": MEMORY,
     "recorder": ["plain", "recorder", "recorder's own work"],
     "report": ["build", "build, peak memory", "file", "open"],
-    "step_host_time": ["generation calls", "train step", "total"],
+    "log_probs": [
+        f"32 responses of 64 tokens, log-prob: {what}" for what in ("without", "its own", "and the likeliest")
+    ],
+    "step_host_time": [
+        *("generation calls", "train step", "total", "generalized advantages of 11 responses"),
+        "256 samples through a queue",
+    ],
 }
 
 
-# One starts Ray, which takes minutes.
+IN_PROCESSES = ("log_probs", "step_host_time")  # of their own: they start vLLM, or Ray, which takes minutes
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if name == "step_host_time" else ())
+    pytest.param(name, marks=pytest.mark.slow if name in IN_PROCESSES else ())
     for name in sorted(set(re.findall(r"python -m benchmarks\.(\w+)", PAGE)))
 ]
 
@@ -35,7 +41,7 @@ NAMES = [
 def test_every_command_of_the_page_prints_its_table(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     if name == "report" and shutil.which("chromium") is None:
         pytest.skip("no chromium on the PATH; apt-get install chromium")
-    if name == "step_host_time":
+    if name in IN_PROCESSES:
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}", "--quick", "--rounds=1"], check=True)
     else:
         import_module(f"benchmarks.{name}").main(["--quick", "--rounds=1"])
