@@ -85,7 +85,7 @@ _ENDLESS = re.compile(r"([+-]?\d*\.\d+)(?:\\[lc]?dots|\.\.\.|…)")
 _TWO_NUMBERS = re.compile(r"(?<![\w.^])\d[\d.]*\s+\d")
 _TIME = re.compile(r"([01]?\d|2[0-4])(?:\{:\}|:)([0-5]\d)(?:\s*([AaPp])\.?\s*[Mm]\.?)?")
 _DOTS = re.compile(r"\\[lc]?dots(?![a-zA-Z])|\.\.\.|…")
-_CHOICE = re.compile(r"([A-J])|\(([A-Ja-j])\)")
+_CHOICE = re.compile(r"([A-J])\)?|\(([A-Ja-j])\)")
 _LABEL = re.compile(r"(?:answer|option|choice)\s*:?\s*(?=\S)", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;]|\band\b|&)\s*")
 _WORDS = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")  # `p - q` is none

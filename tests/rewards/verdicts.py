@@ -247,7 +247,7 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("345_6", ["(345)_6", r"345\ (\text{base } 6)"], ["(345)_7"]),
     (r"\text{B, D}", ["B,D", "D, B", r"B \text{ and } D"], ["B", "B, C"]),
     (r"\text{Carol, Dave}", [r"\text{Dave and Carol}"], [r"\text{Carol}"]),
-    ("(D)", ["(d)", "D,", r"\text{Option D}", r"\text{Answer: D}"], ["(C)"]),
+    ("(D)", ["(d)", "D)", "D,", r"\text{Option D}", r"\text{Answer: D}"], ["(C)"]),
     # noise, and several candidates
     ("7", ["$7$", r"\(7\)", "7.", r"\!7\,", r"\mathrm{7}", r"\(7\).", "\n7\n"], ["", "?", r"\text{}"]),
     (r"\boxed{7}", ["7"], []),
