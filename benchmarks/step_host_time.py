@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +34,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.launcher import RayActorGroup
 from ray.util.queue import Queue
 
-from benchmarks.table import HEADER, Line, machine, make_parser
+from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.config import load_config
 from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.settings import transform_of
@@ -231,29 +230,22 @@ def samples_of(mean: int, cut: int, count: int) -> FlatSamples:
     return FlatSamples(map(sample, drawn))
 
 
-def seconds_of(call: Callable[[], object]) -> float:
-    """Return how long ``call`` takes."""
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
-
-
 def parts_of_other_runs(mean: int, cut: int, rounds: int, count: int) -> Iterator[Line]:
     """Compare the same rollouts, in turns: sent to the trainer of an asynchronous run, and judged by a critic."""
     given = torch.rand(11, cut), torch.rand(11, cut), torch.ones(11, cut), 1.0, 0.95  # 32,768 tokens at 3,072
     makers = [maker.get_advantages_and_returns for maker in (ExperienceMaker, RemoteExperienceMaker)]
-    timed = [[seconds_of(partial(make, None, *given)) for make in makers] for _ in range(rounds + 1)]
-    ours, plain = map(list, zip(*timed[1:]))
-    yield Line("generalized advantages of 11 responses", ours, "s", plain)
+    found = [[timed(make, None, *given)[0] for make in makers] for _ in range(rounds + 1)]
+    ours, plain = map(list, zip(*found[1:]))
+    yield Line("generalized advantages of 11 responses", ours, "ms", plain)
     samples, queue = samples_of(mean, cut, count), Queue()
 
     def send(rollouts: list[Experience]) -> None:
         queue.put((rollouts, {}, None, 0.0))
         assert len(queue.get()[0]) == count
 
-    found = [(seconds_of(lambda: send(samples)), seconds_of(lambda: send(list(samples)))) for _ in range(rounds + 1)]
+    found = [[timed(send, rollouts)[0] for rollouts in (samples, list(samples))] for _ in range(rounds + 1)]
     ours, plain = map(list, zip(*found[1:]))
-    yield Line(f"{count:,} samples through a queue", ours, "s", plain)
+    yield Line(f"{count:,} samples through a queue", ours, "ms", plain)
     queue.shutdown()
 
 

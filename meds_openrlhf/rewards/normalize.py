@@ -80,11 +80,12 @@ _WITH_COMMAS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)")
 _MIXED = re.compile(r"([+-]?\d+) (\d+)\s*/\s*(\d+)")
 _REPEATING = re.compile(r"([+-]?\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{|\()(\d+)[})]")
-_REPEATED = re.compile(r"([+-]?\d*)\.(\d*?)(?:(\d)\3\3+|(\d\d+)\4+)(?:\\[lc]?dots|\.\.\.|…)")
-_ENDLESS = re.compile(r"([+-]?\d*\.\d+)(?:\\[lc]?dots|\.\.\.|…)")
+_ELLIPSIS = r"(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.|…)"
+_REPEATED = re.compile(r"([+-]?\d*)\.(\d*?)(?:(\d)\3\3+|(\d\d+)\4+)" + _ELLIPSIS)
+_ENDLESS = re.compile(r"([+-]?\d*\.\d+)" + _ELLIPSIS)
 _TWO_NUMBERS = re.compile(r"(?<![\w.^])\d[\d.]*\s+\d")
 _TIME = re.compile(r"([01]?\d|2[0-4])(?:\{:\}|:)([0-5]\d)(?:\s*([AaPp])\.?\s*[Mm]\.?)?")
-_DOTS = re.compile(r"\\[lc]?dots(?![a-zA-Z])|\.\.\.|…")
+_DOTS = re.compile(_ELLIPSIS)
 _CHOICE = re.compile(r"([A-J])\)?|\(([A-Ja-j])\)")
 _LABEL = re.compile(r"(?:answer|option|choice)\s*:?\s*(?=\S)", re.IGNORECASE)
 _AND = re.compile(r"\s*(?:[,;]|\band\b|&)\s*")
@@ -214,11 +215,10 @@ def _one_number(text: str) -> str:
         if pattern.fullmatch(text):
             return pattern.sub(spelling, text)
     repeating = _REPEATING.fullmatch(text) or _REPEATED.fullmatch(text)
-    return (
-        _repeating(*filter(lambda digits: digits is not None, repeating.groups()))
-        if repeating
-        else _ENDLESS.sub(r"\1", text)
-    )
+    if repeating:
+        whole, fixed, *periods = repeating.groups(default="")
+        return _repeating(whole, fixed, "".join(periods))
+    return _ENDLESS.sub(r"\1", text)
 
 
 def _repeating(whole: str, fixed: str, period: str) -> str:

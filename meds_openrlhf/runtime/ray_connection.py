@@ -28,6 +28,8 @@ from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, MADE_UP_CPUS, MADE_UP
 from meds_openrlhf.runtime.ray_token import MODE, TOKEN, TOKEN_PATH, write_token
 
 ANSWER_SECONDS = 10.0
+STARTS = 3  # of a local cluster
+TOO_SLOW = ("timed out during startup", "Timed out waiting for file")
 # Options of actors that get no tensors: otherwise Ray imports torch into their processes, 200 MB each.
 WITHOUT_TENSORS = {"runtime_env": {"env_vars": {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "0"}}}
 CPU_SETUP = "meds_openrlhf.training.host.cpu.install"  # Ray imports it by name in every worker
@@ -84,10 +86,6 @@ def joined(hint: str, **options: Any) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-STARTS = 3  # of a local cluster
-TOO_SLOW = ("timed out during startup", "Timed out waiting for file")
 
 
 def _start_or_join(options: dict[str, Any]) -> None:

@@ -94,7 +94,9 @@ def test_coverage_counts_every_wrong_row_once() -> None:
 
 
 def scores(run: Path) -> dict[tuple[str, str], dict[str, float]]:
-    return {(one["variant"], one["preset"]): one["per_prompt"] for one in scores_of(run, *wrong_and_explained(run))}
+    return {
+        (score["variant"], score["preset"]): score["per_prompt"] for score in scores_of(run, *wrong_and_explained(run))
+    }
 
 
 def test_clusters_made_of_mistakes_agree_wholly_and_shuffled_ones_do_not(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_without_texts_the_answer_speaks_alone(tmp_path: Path) -> None:
     wrong, explanations = wrong_and_explained(write_arithmetic_run(tmp_path, texts=False))
     found = coverage_of(explanations)
     assert list(found.values())[:-1] == [72, 0, 0, 56, 16, 0]
-    assert {one["rows"] for one in scores_of(tmp_path, wrong, explanations)} == {56}
+    assert {score["rows"] for score in scores_of(tmp_path, wrong, explanations)} == {56}
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,11 @@ def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
     return [request(role, section) for role, section in sections.items()]
 
 
+def engines_share_gpus(args: SimpleNamespace) -> bool:
+    """Return whether the policy's ranks hand their weights over to engines on the same GPUs."""
+    return bool(args.train.colocate_all and not args.train.async_enable)
+
+
 def batching_of(args: SimpleNamespace) -> Batching:
     """Return the sizes of a run's batches."""
     return Batching(

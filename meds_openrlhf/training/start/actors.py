@@ -31,7 +31,7 @@ from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.host.openrlhf import batching_of
+from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.step.engine import restartable_engines
@@ -217,8 +217,7 @@ def _load_models(
 ) -> None:
     """Load the weights; the critic's after the policy's, as OpenRLHF does."""
     args, max_steps = strategy.args, ray.get(trainer.get_max_steps.remote())
-    shares_gpus = args.train.colocate_all and not args.train.async_enable
-    if shares_gpus and any(ray.get(models["policy"].async_run_method("leave_expandable_segments"))):
+    if engines_share_gpus(args) and any(ray.get(models["policy"].async_run_method("leave_expandable_segments"))):
         logger.warning("expandable_segments is switched off in the policy's ranks, whose memory engines map")
     pretrained = args.actor.model_name_or_path
     loading = models["policy"].async_init_model_from_pretrained(

@@ -26,7 +26,7 @@ from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.rewards import gym_label, gym_problem
 from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
-from meds_openrlhf.training.host.openrlhf import batching_of, even_batch
+from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus, even_batch
 
 # Settings that may name local files, and the suffixes of those with data.
 FILE_SETTINGS = (
@@ -81,7 +81,6 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
     """Refuse what OpenRLHF accepts and then loses, does wrong without a word, or asserts only in the first step."""
     ckpt, ds, kl, rollout = args.ckpt, args.ds, args.algo.kl, args.rollout
     longest, overlong = rollout.max_new_tokens or args.data.max_len, args.reward.overlong_buffer_len
-    shares_gpus = args.train.colocate_all and not args.train.async_enable
     backend, on_cpu = config.openrlhf.get("vllm.sync_backend"), config.meds.allow_cpu and not has_cuda()
     lost = "so no run could resume. Leave it out."
     for field, value, is_wrong, hint in (
@@ -106,7 +105,7 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
         ("ds.param_dtype", ds.param_dtype, ds.param_dtype != "bf16", "does not reach engines. Leave it out."),
         ("ds.load_in_4bit", True, ds.load_in_4bit, "does not reach engines, which need whole weights. Leave it out."),
         # Only with nccl does it hand weights over within a GPU; a group of NCCL cannot contain a GPU twice.
-        ("vllm.sync_backend", backend, backend not in (None, "nccl") and shares_gpus and not on_cpu,
+        ("vllm.sync_backend", backend, backend not in (None, "nccl") and engines_share_gpus(args) and not on_cpu,
          "does not work where engines and policy share GPUs (train.colocate_all). Leave it out."),
         # Engines scale the probabilities of the tokens that are left, and the policy those of all.
         ("rollout.top_p", rollout.top_p, rollout.top_p < 1 and args.algo.advantage.is_correction_level != "off",

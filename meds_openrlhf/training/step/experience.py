@@ -105,7 +105,10 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         metrics = metrics_of_policy(
             experiences, recorded.answers, collected.correct, self.args.rollout.n_samples_per_prompt
         )
-        self._compare_engines(experiences, metrics.get("vllm_kl", 0.0), step)
+        self._compare_engines(metrics.get("vllm_kl", 0.0), step)
+        if self.args.algo.advantage.is_correction_level == "off":  # then no update needs them
+            for experience in experiences:
+                experience.rollout_log_probs = None
         answer, label, size = self._ask(collected, step)
         counted = self._counted(collected, size, step)
         shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
@@ -128,8 +131,8 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         )
         return experiences, recorded
 
-    def _compare_engines(self, experiences: list[Experience], kl: float, step: int) -> None:
-        """Tell once if engines and policy differ where they should not, and drop what no update needs."""
+    def _compare_engines(self, kl: float, step: int) -> None:
+        """Tell once if engines and policy differ where they should not."""
         args = self.args
         has_one_policy = not args.train.async_enable and args.rollout.top_p == 1
         is_usual = abs(kl) <= LARGEST_VLLM_KL  # NaN is not
@@ -140,9 +143,6 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
                 "another way: see docs/metrics.md"
             )
             self._has_told_of_engines = True
-        if args.algo.advantage.is_correction_level == "off":
-            for experience in experiences:
-                experience.rollout_log_probs = None
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
         """Number the samples, and join them into micro-batches.

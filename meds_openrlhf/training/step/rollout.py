@@ -86,8 +86,8 @@ class RolloutGenerator(SamplesGenerator):
         Raises RunLostError if the loss needs them.
         """
         if all(
-            one.rollout_log_probs is not None and one.rollout_log_probs.shape == one.action_mask.shape
-            for one in samples
+            sample.rollout_log_probs is not None and sample.rollout_log_probs.shape == sample.action_mask.shape
+            for sample in samples
         ):
             return
         level = self.args.algo.advantage.is_correction_level
