@@ -36,7 +36,6 @@ from ray.util.queue import Queue
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.config import load_config
-from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
@@ -171,7 +170,7 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
     tokenizer.save_pretrained(paths.model)
-    reader = ResponseReader.of(str(paths.model), AnswerOpenings(meds.features.answer_openings), paths.tokenizer)
+    reader = ResponseReader.of(str(paths.model), meds.features.answer_pattern, paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     context = TrainerContext(meds, paths, start_run_control(paths), pool, True, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)

@@ -24,7 +24,6 @@ Count = Annotated[int, That("is at least 1", lambda count: count >= 1)]
 NotNegative = Annotated[float, That("is at least 0", lambda number: number >= 0)]
 Positive = Annotated[float, That("is above 0", lambda number: number > 0)]
 Share = Annotated[float, That("is above 0 and below 1", lambda share: 0 < share < 1)]
-Texts = Annotated[tuple[str, ...], That("are not empty", lambda texts: all((texts, *texts)))]
 
 
 def _has_one_group(pattern: str) -> bool:
@@ -47,10 +46,8 @@ class FeatureSettings(Section, name="meds.features"):
     """Cluster differences of adjacent layers: "none", or those taken "before" or "after" the layers are selected."""
     normalize: Literal["l2", "none"] = "l2"
     """How each feature vector is scaled before clustering: "l2" or "none"."""
-    answer_openings: Texts = ("\\boxed{",)
-    """Texts after which the final answer begins, for a custom reward; the last in a response counts."""
     answer_pattern: Pattern | None = None
-    """A regular expression whose only group is the answer; its last match counts, and boxes and openings do not."""
+    """A regular expression whose only group is the answer; its last match counts, and boxes do not."""
     function: str | None = None
     """A Python file that computes your own feature from hidden states or from texts; null: layer logits."""
 
@@ -231,10 +228,6 @@ class MedsSettings(Section, name="meds"):
         if features.function is not None:
             hint = "concerns layer logits, which meds.features.function replaces."
             features.require_default(("layers", "difference"), hint)
-        if features.answer_pattern is not None:
-            features.require_default(["answer_openings"], "has no effect with answer_pattern, which replaces it.")
-        if self.reward is not None:
-            features.require_default(["answer_openings"], "meds.reward looks for boxes; set answer_pattern instead.")
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
             exploration.require_default(["pass_at_k", "answer_bonus"], hint)

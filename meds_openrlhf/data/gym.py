@@ -20,7 +20,7 @@ from meds_openrlhf.data.prepare import Prepared, Report, check_writable, write
 from meds_openrlhf.data.questions import problem_id
 from meds_openrlhf.data.selection import CHAT_MARKER, DUPLICATE, IN_BENCHMARK, NO_ANSWER, NO_QUESTION, Counts, Problem
 from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM, qwen_math_prompt
-from meds_openrlhf.rewards.boxed import last_boxed
+from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.rewards.gym_label import MOST, GymLabel
 from meds_openrlhf.rewards.gym_problem import GymProblem, TaskRefusedError, made_of
 
@@ -145,7 +145,7 @@ def _judge(made: GymProblem, request: GymRequest) -> Problem | str:
         return NO_ANSWER
     if not made.is_right(answer):
         return OWN_ANSWER_WRONG
-    if request.instruction == QWEN_MATH_SYSTEM and last_boxed(f"\\boxed{{{answer}}}") != answer:
+    if request.instruction == QWEN_MATH_SYSTEM and answer_in(f"\\boxed{{{answer}}}") != answer:
         return NO_BOX
     try:
         prompt = qwen_math_prompt(question, request.instruction)

@@ -17,9 +17,9 @@ from meds_openrlhf.config.errors import ConfigError, how_to_install
 from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
+from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_rest
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.rewards.boxed import last_boxed
 from meds_openrlhf.runtime.hub import hub_answers
 
 BATCH_ROWS = 8192
@@ -114,7 +114,7 @@ def _text(record: Record, column: str, as_text: Callable[[Any], str | None]) -> 
 
 
 def _boxed_answer(value: Any) -> str | None:
-    return answer_text(last_boxed(value) if isinstance(value, str) else value)
+    return answer_text(answer_in(value) if isinstance(value, str) else value)
 
 
 def _records(source: Source) -> Iterator[Record]:

@@ -40,7 +40,7 @@ class Fingerprints:
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
         self.config = model.config
         self._model = model.to(device).eval()
-        self._locator = AnswerLocator(self._tokenizer, features.answer_openings, features.answer_pattern)
+        self._locator = AnswerLocator(self._tokenizer, features.answer_pattern)
         self._recorder = LayerLogitRecorder(model)
         self._longest = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
         self._name, self._batch_tokens = name, batch_tokens

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
-from meds_openrlhf.features.answer import AnswerOpenings, answer_start
+from meds_openrlhf.features.answer import last_answer
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import write_atomically
@@ -54,8 +54,7 @@ class RunFolder:
 
     def __init__(self, root: Path, config: RunConfig, fingerprints: Any, right_from: float) -> None:
         self._paths = RunPaths(root)
-        features = config.meds.features
-        self._openings = AnswerOpenings(features.answer_openings, features.answer_pattern)
+        self._pattern = config.meds.features.answer_pattern
         self._fingerprints = fingerprints
         self._right_from = right_from
         self._config = config
@@ -106,8 +105,9 @@ class RunFolder:
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
         right = np.array([rollout.reward >= self._right_from for rollout in rollouts])
-        spans = [self._openings.last_answer(rollout.response.encode()) for rollout in rollouts]
-        answers = [None if span is None else span[1] for span in spans]
+        spans = [last_answer(rollout.response, self._pattern) for rollout in rollouts]
+        answers = [span.of(rollout.response) if span else None for rollout, span in zip(rollouts, spans)]
+        starts = [span.start if span and answer else None for span, answer in zip(spans, answers)]
         keys = [prompt_key(rollout.prompt) for rollout in rollouts]
         wrong = np.flatnonzero(~right)
         place, features, too_long = self._features_of([rollouts[row] for row in wrong], [answers[row] for row in wrong])
@@ -138,7 +138,7 @@ class RunFolder:
             "ground_truth": pa.array([rollout.truth for rollout in rollouts], pa.string()).dictionary_encode(),
             "response": [rollout.response for rollout in rollouts],
             "answer": pa.array(answers, pa.string()),
-            "answer_start": pa.array(map(_answer_start, rollouts, spans), pa.int32()),
+            "answer_start": pa.array(starts, pa.int32()),
             "correct": right,
             "reward": reward,
             "shaped_reward": reward,
@@ -205,10 +205,3 @@ class RunFolder:
             write_format(memory, self._format)
             self._shard = MemoryShard(memory, Sharding(0, 1), settings)
         return self._shard
-
-
-def _answer_start(rollout: Rollout, span: tuple[int, str | None] | None) -> int | None:
-    """The number of characters before the answer, which ``span`` gives in bytes."""
-    if span is None or span[1] is None:
-        return None
-    return answer_start(rollout.response, span[0], span[1])

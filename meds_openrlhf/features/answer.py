@@ -1,7 +1,8 @@
 """Locates the final answer of a response in the bytes of its tokens.
 
 Working on bytes makes the search independent of how a tokenizer splits the opening: `\\boxed{` may be one token, seven
-tokens, or end inside a token that also contains the answer's first character.
+tokens, or end inside a token that also contains the answer's first character. Rewards, memory, log and atlas all find
+the answer here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from meds_openrlhf.features.token_bytes import token_bytes
 
@@ -23,7 +24,72 @@ SEARCH_SECONDS = 1.0
 # Characters; what is longer is a loop, not an answer. The steps of the Tower of Hanoi take 4,000, a board 1,400.
 LONGEST_ANSWER = 16_384
 
+_BOX = "\\boxed"
+_OPENED = re.compile(r"\s*\{")
+# Without braces TeX boxes what follows next: a number, a command with its arguments, or a letter.
+_UNBRACED = re.compile(
+    r"[ \t]*((?=[-+]?\d|\\[a-zA-Z]|[a-zA-Z][ \t]*(?:\$|\\[)\]]))(?:\{(?:[^{}]|\{[^{}]*\})*\}|[^\s${}])+?)"
+    r"(?=[.,;:!?]*(?:[\s$]|\\[)\]]|<[|/]|\Z))"
+)
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a character, not a group
+
+
+class AnswerSpan(NamedTuple):
+    """Where a final answer is, in characters: from ``start`` to ``end``, behind an opening that ends at ``opening``."""
+
+    opening: int
+    start: int
+    end: int
+
+    def of(self, text: str) -> str | None:
+        """The answer in this ``text``, None if it is empty."""
+        return text[self.start : self.end] or None
+
+
+def last_answer(text: str, pattern: str | None = None) -> AnswerSpan | None:
+    r"""Find the content of the last box, ``\boxed{7}``, ``\boxed {7}`` or ``\boxed 7``; None without a box.
+
+    The last counts (Section 3.1 of the paper uses the final answer's first token). The answer is empty if its brace is
+    never closed, or if it is longer than `LONGEST_ANSWER`. With a ``pattern``, a regular expression with one group, the
+    answer is what `marked_answer` finds, and boxes do not count.
+    """
+    if pattern is not None:
+        span = marked_answer(pattern, text)
+        return None if span is None else AnswerSpan(span[0], *span)
+    at = text.rfind(_BOX)
+    while at >= 0:
+        behind = at + len(_BOX)
+        opened = _OPENED.match(text, behind)
+        if opened:
+            return _within(text, opened.end(), _closing(text, opened.end()))
+        bare = _UNBRACED.match(text, behind)
+        if bare:
+            return _within(text, behind, bare.end() if bare.end() - behind <= LONGEST_ANSWER else behind)
+        at = text.rfind(_BOX, 0, at)  # the name of the command, in a sentence
+    return None
+
+
+def answer_in(text: str, pattern: str | None = None) -> str | None:
+    """The answer that `last_answer` finds, None if there is none."""
+    span = last_answer(text, pattern)
+    return span.of(text) if span else None
+
+
+def _closing(text: str, opening: int) -> int:
+    """The place of the brace that closes the one before ``opening``; ``opening`` if there is none near enough."""
+    depth = 1
+    for brace in _BRACES.finditer(text, opening, opening + LONGEST_ANSWER + 1):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return brace.start()
+    return opening
+
+
+def _within(text: str, opening: int, end: int) -> AnswerSpan:
+    """The span from ``opening`` to ``end`` without outer spaces."""
+    answer = text[opening:end]
+    start = opening + len(answer) - len(answer.lstrip())
+    return AnswerSpan(opening, start, start + len(answer.strip()))
 
 
 def marked_answer(pattern: str, text: str) -> tuple[int, int] | None:
@@ -60,66 +126,14 @@ def without_ending(text: str, special: tuple[str, ...]) -> str:
     return text
 
 
-def answer_behind(text: str, in_braces: bool = True) -> str | None:
-    """Return the answer at the start of ``text``, which stands behind an opening, or None if there is none.
-
-    ``in_braces``: the answer ends at the brace that closes the opening, otherwise at the end of the line. There is none
-    if it is empty, longer than `LONGEST_ANSWER`, or its brace is never closed.
-    """
-    if not in_braces:
-        line = text.partition("\n")[0].strip()
-        return line if 0 < len(line) <= LONGEST_ANSWER else None
-    depth = 1
-    for brace in _BRACES.finditer(text, 0, LONGEST_ANSWER + 1):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return text[: brace.start()].strip() or None
-    return None
-
-
-def answer_start(text: str, opening: int, answer: str) -> int:
-    """Return the number of characters before ``answer``, which follows the first ``opening`` bytes of ``text``."""
-    return text.index(answer, len(text.encode()[:opening].decode(errors="replace")))
-
-
-class AnswerOpenings:
-    """Where final answers begin: behind one of the texts ``openings``, such as ``\\boxed{``, or where ``pattern`` says.
-
-    If a response has several openings, the last counts (Section 3.1 of the paper uses the final answer's first token).
-    ``pattern`` is a regular expression with one group, the answer; it replaces the openings.
-    """
-
-    def __init__(self, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
-        self._openings = [opening.encode() for opening in openings]
-        self.pattern = pattern
-
-    def last_answer(self, text: bytes) -> tuple[int, str | None] | None:
-        """Return the byte offset where the last answer begins, and the answer, None if it is empty or never closed.
-
-        Returns None if nothing opens an answer. Invalid UTF-8 matches no character of a pattern.
-        """
-        if self.pattern is None:
-            opening = max((text.rfind(o) + len(o) for o in self._openings if o in text), default=0)
-            rest = text[opening:].decode("utf-8", errors="replace")
-            return (opening, answer_behind(rest, text[opening - 1 : opening] == b"{")) if opening else None
-        readable = text.decode("utf-8", errors="surrogateescape")
-        span = marked_answer(self.pattern, readable)
-        if span is None:
-            return None
-        before, answer = (
-            part.encode("utf-8", errors="surrogateescape") for part in (readable[: span[0]], readable[slice(*span)])
-        )
-        return len(before), answer.decode("utf-8", errors="replace")
-
-
 class AnswerLocator:
-    """Finds the token before the answer of a response: the one that ends the last answer opening.
+    """Finds the token before the answer of a response: the one that ends the opening of `last_answer`.
 
-    ``openings`` and ``pattern`` are as in `AnswerOpenings`. The constructor looks up the bytes of all tokens once.
+    The constructor looks up the bytes of all tokens once.
     """
 
-    def __init__(self, tokenizer: Any, openings: Sequence[str] = ("\\boxed{",), pattern: str | None = None) -> None:
-        self._openings = AnswerOpenings(openings, pattern)
+    def __init__(self, tokenizer: Any, pattern: str | None = None) -> None:
+        self._pattern = pattern
         self._token_bytes = token_bytes(tokenizer)
         if pattern is not None:
             self._special = frozenset(getattr(tokenizer, "tokenizer", tokenizer).all_special_ids)
@@ -135,29 +149,38 @@ class AnswerLocator:
         """
         for start, end in _last_first(token_ids, generated):
             pieces = self._bytes_of(token_ids[start:end])
-            found = self._openings.last_answer(b"".join(pieces))
+            text = _text(pieces)
+            found = last_answer(text, self._pattern)
             if found is not None:
                 ends = list(accumulate(map(len, pieces)))
-                before = bisect_right(ends, found[0] - 1)  # the token that ends the opening
-                if self._openings.pattern is not None:
-                    before = bisect_right(ends, found[0]) - 1
+                opening = len(text[: found.opening].encode("utf-8", errors="surrogateescape"))
+                before = bisect_right(ends, opening - 1)  # the token that ends the opening
+                if self._pattern is not None:
+                    before = bisect_right(ends, opening) - 1
                 return start + before if 0 <= start + before < end - 1 else None
         return None
 
     def answer(self, token_ids: Sequence[int], generated: Sequence[bool] | None = None) -> str | None:
-        """Return the text of the final answer, as `answer_behind` does; ``generated`` as in `locate`."""
+        """Return the text of the final answer, as `answer_in` does; ``generated`` as in `locate`."""
         for start, end in _last_first(token_ids, generated):
-            found = self._openings.last_answer(b"".join(self._bytes_of(token_ids[start:end])))
+            text = _text(self._bytes_of(token_ids[start:end]))
+            found = last_answer(text, self._pattern)
             if found is not None:
-                return found[1]
+                answer = found.of(text) or ""
+                return answer.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace") or None
         return None
 
     def _bytes_of(self, token_ids: Sequence[int]) -> list[bytes]:
         end = len(token_ids)
-        if self._openings.pattern is not None:  # a pattern may look at the end of the text
+        if self._pattern is not None:  # a pattern may look at the end of the text
             while end and token_ids[end - 1] in self._special:
                 end -= 1
         return [self._token_bytes[i] if i < len(self._token_bytes) else b"" for i in token_ids[:end]]
+
+
+def _text(pieces: Sequence[bytes]) -> str:
+    """The tokens' text; what is not UTF-8 becomes characters that no pattern and no box matches."""
+    return b"".join(pieces).decode("utf-8", errors="surrogateescape")
 
 
 def _last_first(token_ids: Sequence[int], generated: Sequence[bool] | None) -> list[list[int]]:

@@ -48,8 +48,7 @@ class MemoryFormat:
 
         A memory of final answers needs no model. ``function`` is the user's own feature, if there is one.
         """
-        settings = features_of_rows(meds.features, meds.memory)
-        features = {**asdict(settings), "answer_openings": list(settings.answer_openings)}
+        features = asdict(features_of_rows(meds.features, meds.memory))
         del features["function"]  # the file may move; the digest of its content is recorded below
         if meds.memory.preset == method.ANSWERS:
             return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(ANSWERS), features)

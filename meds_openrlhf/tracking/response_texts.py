@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.features.answer import AnswerOpenings, answer_start, without_ending
+from meds_openrlhf.features.answer import last_answer, without_ending
 from meds_openrlhf.runtime.hub import CHECKED
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
@@ -31,19 +31,19 @@ class ResponseReader:
     """Decodes responses and finds their answers. Pickles to a few bytes, as Ray wants of what it may start again.
 
     ``tokenizer`` is the file of a fast tokenizer, or the name of a model without one. ``special`` are tokens that are
-    stripped from the end of a text.
+    stripped from the end of a text. ``pattern`` is as in `last_answer`.
     """
 
-    def __init__(self, tokenizer: str, special: tuple[str, ...], answers: AnswerOpenings) -> None:
-        self._tokenizer, self._special, self._answers = tokenizer, tuple(filter(None, special)), answers
+    def __init__(self, tokenizer: str, special: tuple[str, ...], pattern: str | None = None) -> None:
+        self._tokenizer, self._special, self._pattern = tokenizer, tuple(filter(None, special)), pattern
 
     @staticmethod
-    def of(model: str, answers: AnswerOpenings, file: Path) -> ResponseReader:
+    def of(model: str, pattern: str | None, file: Path) -> ResponseReader:
         """The reader for a model, given by name or folder; a fast tokenizer is written to ``file``."""
         tokenizer = _load(model)
         if tokenizer.is_fast:
             tokenizer.backend_tokenizer.save(str(file))
-        return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), answers)
+        return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), pattern)
 
     def read(
         self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
@@ -65,10 +65,10 @@ class ResponseReader:
         response, answer, start = "", None, None
         for text, is_generated in turns:
             shown = without_ending(text, self._special)
-            found = self._answers.last_answer(shown.encode()) if is_generated else None
+            found = last_answer(shown, self._pattern) if is_generated else None
             if found is not None:  # a later answer replaces an earlier answer
-                opening, answer = found
-                start = None if answer is None else len(response) + answer_start(shown, opening, answer)
+                answer = found.of(shown)
+                start = None if answer is None else len(response) + found.start
             response += text
         return ResponseText(without_ending(response, self._special), answer, start)
 

@@ -57,7 +57,7 @@ PATTERNS = ["Answer: (.*)", "(?s)<answer>(.*?)</answer>", "[Aa]nswer = (.*)", "#
 @pytest.mark.parametrize(
     "words",
     [
-        ["--meds.features.answer_openings", "#### ", "<answer>", "--a.b", "1"],
+        ["--data.prompt_probs", "0.5", "0.5", "--a.b", "1"],
         ["--meds.memory.preset=robust", "--meds.memory.min_cluster_size=3"],
         *[["--meds.features.answer_pattern", pattern] for pattern in PATTERNS],
         ["--logger.wandb.run_name", "2026-02-30"],  # no date, though it looks like one
@@ -73,9 +73,7 @@ def test_what_is_written_loads_back_the_same(tmp_path: Path, words: list[str]) -
 COUNT = "must be an integer that is at least 1"
 ONE_GROUP = "must be a text that is a regular expression with one group, e.g. 'Answer: (.*)', or null."
 NO_LOGITS = 'concerns layer logits, but the preset "answers" remembers final answers. Leave it out.'
-TEXTS = "must be a list of texts that are not empty."
 FUNCTION, ANSWERS = "--meds.features.function=f.py", "--meds.memory.preset=answers"
-OPENINGS = "meds.features.answer_openings"
 PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus=0.1"
 BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
 
@@ -103,13 +101,10 @@ BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
         ("--meds.features.layers=0", 'layers=0: must be "last-half" or "all", or an integer that is at least 1, or a'),
         ("--meds.features.layers=1.5", "layers=1.5: must be "),
         *[(f"--meds.features.answer_pattern={value}", f"={value}: {ONE_GROUP}") for value in ("(a", "(a)(b)")],
-        *[(f"--{OPENINGS}={value}", f"answer_openings={value}: {TEXTS}") for value in ("[]", "[1]")],
         ("--meds.run_dir=''", "meds.run_dir=: must be a text that is not empty."),
         ("--meds.policy.entropy_advantage.kappa=1", "kappa=1: must be a number that is above 1."),
         ("--meds.policy.warmup_steps=-1", "warmup_steps=-1: must be an integer that is at least 0, or null."),
         ("--meds.exploration.answer_baseline=2", "answer_baseline=2: must be a number that is from 0 to 1."),
-        (f"--meds.features.answer_pattern=a:(.*) --{OPENINGS}=##", f"{OPENINGS}=('##',): has no effect with answer_p"),
-        (f"--meds.reward=math --{OPENINGS}=##", f"{OPENINGS}=('##',): meds.reward looks for boxes; set answer_pa"),
         (f"{FUNCTION} --meds.features.layers=all", "meds.features.layers=all: concerns layer logits, which meds."),
         (f"{FUNCTION} {ANSWERS}", f"meds.features.function=f.py: {NO_LOGITS}"),
         (f"{ANSWERS} --meds.features.layers=all", f"meds.features.layers=all: {NO_LOGITS}"),
@@ -132,8 +127,8 @@ def test_refused(tmp_path: Path, words: str, message: str) -> None:
 def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() -> None:
     with pytest.raises(ConfigError, match=r'^meds\.memory\.remember=none: must be "wrong", "right" or "both"\.$'):
         MemorySettings(remember="none")  # type: ignore[arg-type]
-    meds = settings_of({"meds.run_dir": "r", "meds.penalty.beta": 1, "meds.features.answer_openings": ["a", "b"]})
-    assert (type(meds.penalty.beta), meds.features.answer_openings) == (float, ("a", "b"))
+    meds = settings_of({"meds.run_dir": "r", "meds.penalty.beta": 1})
+    assert type(meds.penalty.beta) is float
 
 
 @pytest.mark.parametrize(

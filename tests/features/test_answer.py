@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.features.answer import LONGEST_ANSWER, AnswerLocator, AnswerOpenings, marked_answer
+from meds_openrlhf.features.answer import LONGEST_ANSWER, AnswerLocator, answer_in, marked_answer
 from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.rewards.boxed import answer_environment, answer_of
 from meds_openrlhf.tracking.response_texts import ResponseReader
@@ -62,14 +62,26 @@ def test_tokenizers_of_word_pieces_are_refused() -> None:
         AnswerLocator(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
 
 
-def test_other_openings_and_ids_beyond_the_vocabulary() -> None:
-    locator = AnswerLocator(plain(["<answer>", "#### ", "7", "x"]), ["<answer>", "#### "])
-    assert locator.locate([0, 2, 1, 2]) == locator.locate([1, 2, 0, 2]) == 2
-    assert locator.locate([4, 0, 2]) == locator.locate([999, 0, 2]) == 1  # engines pad the vocabulary
-    tokenizer = build_char_tokenizer()  # without a brace an answer ends with the line
-    ids = tokenizer.encode("1 + 2 = 3 \n4", add_special_tokens=False)
-    assert AnswerLocator(tokenizer, openings=["= "]).answer(ids) == "3"
-    assert AnswerLocator(tokenizer, openings=["= "]).answer(ids, [False] * len(ids)) is None
+def test_ids_beyond_the_vocabulary_and_tokens_of_others() -> None:
+    locator = AnswerLocator(plain(TOKENS), r"x(\d)")
+    assert locator.locate([4, 7, 5]) == locator.locate([999, 7, 5]) == 1  # engines pad the vocabulary
+    assert locator.answer([7, 5]) == "2"
+    assert locator.answer([7, 5], [False, False]) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "before"),
+    [
+        (["\\boxed", " {", "5", "}"], 1),
+        (["\\boxed", "\n", "{", " 5", "}"], 2),
+        (["$\\", "boxed", " 5", "$."], 1),  # the space belongs to the answer's token
+        (["\\boxed", "5", "$"], 0),
+    ],
+)
+def test_the_token_before_an_answer_in_a_box_of_another_spelling(tokens: list[str], before: int) -> None:
+    locator = AnswerLocator(byte_level([token.replace(" ", "Ġ").replace("\n", "Ċ") for token in tokens]))
+    assert locator.locate(range(len(tokens))) == before
+    assert locator.answer(range(len(tokens))) == "5"
 
 
 BOXES = [
@@ -80,7 +92,18 @@ BOXES = [
     (r"\boxed{7} \boxed{ }", None),
     (r"\boxed{7} \boxed{8", None),
     (r"\boxed{\text{é} {2}} etc.", r"\text{é} {2}"),
-    (r"\boxed 7 or \fbox{7}", None),
+    (r"so \boxed {5}.", "5"),
+    ("so \\boxed\n{5}.", "5"),
+    (r"so $\boxed 5$.", "5"),
+    (r"so \(\boxed \frac{1}{\sqrt{2}}\).", r"\frac{1}{\sqrt{2}}"),
+    (r"$\boxed -12.5$", "-12.5"),
+    (r"$\boxed x$", "x"),
+    (r"\boxed \text{no solution}.", r"\text{no solution}"),
+    (r"\boxed{7}, within \boxed.", "7"),  # the command's name is no box
+    (r"\boxed{7} stands in a \boxed command", "7"),
+    (r"\boxed{7} \boxedx{8}", "7"),
+    (r"\fbox{7}", None),
+    (r"\boxed " + "7" * (LONGEST_ANSWER + 1), None),
 ]
 PATTERN = r"(?i)answer(?: is)?\s*[:= ]\s*(\S*)"
 
@@ -112,7 +135,7 @@ def test_an_answer_is_the_same_everywhere(
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     locator = AnswerLocator(tokenizer, pattern=pattern)
     tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    reader = ResponseReader(str(tmp_path / "tokenizer.json"), special, AnswerOpenings(pattern=pattern))
+    reader = ResponseReader(str(tmp_path / "tokenizer.json"), special, pattern)
     (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
     if pattern is not None:
         found = locator.locate(ids)
@@ -121,7 +144,7 @@ def test_an_answer_is_the_same_everywhere(
         for name, value in answer_environment(pattern, special).items():
             monkeypatch.setenv(name, value)
     else:
-        assert (AnswerOpenings().last_answer(text.encode()) or (0, None))[1] == answer
+        assert answer_in(text) == answer
     assert [answer_of(text), logged.answer, locator.answer(ids)] == [answer] * 3
 
 

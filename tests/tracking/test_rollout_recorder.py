@@ -1,6 +1,7 @@
 """What the rollout log says of responses: their texts, where the answer is, and whose texts are kept."""
 
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.response_texts import ResponseReader
@@ -39,7 +39,7 @@ def paths(tmp_path: Path) -> RunPaths:
 
 def record(
     paths: RunPaths, responses: Sequence[str | Turns], labels: Sequence[int | None] = (), *,
-    step: int = 1, keep: str = "all", openings: dict[str, Any] | None = None, **given: Any,
+    step: int = 1, keep: str = "all", pattern: str | None = None, **given: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Record a step of two prompts in turn, all wrong unless ``given``; returns all rows of the log."""
     turns = [[(one, True)] if isinstance(one, str) else one for one in responses]
@@ -62,7 +62,7 @@ def record(
         "truncated": np.zeros(n, bool),
     }
     TOKENIZER.save_pretrained(paths.model)
-    reader = ResponseReader.of(str(paths.model), AnswerOpenings(**openings or {}), paths.tokenizer)
+    reader = ResponseReader.of(str(paths.model), pattern, paths.tokenizer)
     assert len(pickle.dumps(reader)) < 1000 < paths.tokenizer.stat().st_size  # a reader travels light
     assert RolloutRecorder(paths, reader, keep).record(StepRollouts(**{**fields, **given})) == step
     return [row for table in read_rollouts(paths) for row in table.to_pylist()]
@@ -94,21 +94,21 @@ def test_every_response_with_its_answer_and_its_place_and_the_biggest_clusters(p
 
 
 @pytest.mark.parametrize(
-    ("response", "openings", "shown", "answer", "start"),
+    ("response", "pattern", "shown", "answer", "start"),
     [
-        ([("so \\boxed{1}", True), (" tool: \\boxed{2} ", False), ("then", True)], {},
+        ([("so \\boxed{1}", True), (" tool: \\boxed{2} ", False), ("then", True)], None,
          "so \\boxed{1} tool: \\boxed{2} then", "1", 10),
-        ("it is: 12 ", {"openings": (), "pattern": r"is:\s*(.*)"}, "it is: 12 ", "12", 7),
-        (f"#### 12{END}{END}", {"openings": ("#### ", "\\boxed{")}, "#### 12", "12", 5),
-        (f"a{END}b \\boxed{{3}}{END}", {}, f"a{END}b \\boxed{{3}}", "3", 10 + len(END)),
-        (f"so {END} 12\n", {"openings": (END,)}, f"so {END} 12\n", "12", len(END) + 4),
-        ([], {}, "", None, None),
+        ("it is: 12 ", r"is:\s*(.*)", "it is: 12 ", "12", 7),
+        (f"#### 12{END}{END}", "#### (.*)", "#### 12", "12", 5),
+        (f"a{END}b \\boxed{{3}}{END}", None, f"a{END}b \\boxed{{3}}", "3", 10 + len(END)),
+        (f"so {END} 12\n", rf"{re.escape(END)}\s*(.*)", f"so {END} 12\n", "12", len(END) + 4),
+        ([], None, "", None, None),
     ],
 )  # fmt: skip
 def test_answers_are_the_policys_own_and_special_tokens_are_shown_inside_a_text(
-    paths: RunPaths, response: str | Turns, openings: Any, shown: str, answer: str | None, start: int | None
+    paths: RunPaths, response: str | Turns, pattern: str | None, shown: str, answer: str | None, start: int | None
 ) -> None:
-    row = record(paths, ["before", response, "after"], openings=openings)[1]
+    row = record(paths, ["before", response, "after"], pattern=pattern)[1]
     assert (row["response"], row["answer"], row["answer_start"]) == (shown, answer, start)
 
 

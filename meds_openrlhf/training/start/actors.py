@@ -19,7 +19,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.features.answer import AnswerOpenings
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
@@ -110,8 +109,8 @@ def _start_recorder(job: Job) -> Any:
     features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
     if keep == "none" and not job.config.meds.enabled:
         return None
-    answers = AnswerOpenings(features.answer_openings, features.answer_pattern)
-    reader = ResponseReader.of(job.request.args.actor.model_name_or_path, answers, job.paths.tokenizer)
+    model, tokenizer = job.request.args.actor.model_name_or_path, job.paths.tokenizer
+    reader = ResponseReader.of(model, features.answer_pattern, tokenizer)
     placed = {"num_cpus": 0, "scheduling_strategy": this_node(), **WITHOUT_TENSORS}
     return ray.remote(max_restarts=-1, **placed)(RolloutRecorder).remote(job.paths, reader, keep)
 

@@ -109,7 +109,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
     def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
         """Create the answer locator and, with ``records_layers``, the recorder; the model must be loaded."""
         self._recorded: list[Recorded] = []
-        self._locator = AnswerLocator(self.tokenizer, features.answer_openings, features.answer_pattern)
+        self._locator = AnswerLocator(self.tokenizer, features.answer_pattern)
         self._recorder: LayerLogitRecorder | None = None
         if records_layers:
             model, function = self.actor.model, None
