@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from meds_openrlhf.data.prepare import Prepared
     from meds_openrlhf.data.sources import Source
 
-DATA = Path("data")
+DATA, ROLES = Path("data"), ("question", "answer")
 _say = partial(print, flush=True)
-SETS_ONLY, GYM_ONLY = ("from", "levels"), ("size", "held_out", "seed", "threshold", "instruction", "set")
+SETS_ONLY, GYM_ONLY = ("from", "columns", "levels"), ("size", "held_out", "seed", "threshold", "instruction", "set")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,6 +40,8 @@ def add_parser(subparsers: Any) -> None:
     add("--out", type=Path, help="folder to write to (default: data; for gym:TASK data/TASK)")
     source = "read SET from a Parquet or JSON file, or from a folder copied from the hub; can be repeated"
     add("--from", action="append", metavar="SET=FILE", help=source)
+    columns = "columns of the files of --from by role, question or answer; a dot separates nested fields"
+    add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     levels = "difficulty levels to keep from the set `math` (default: 3 4 5)"
     add("--levels", nargs="+", metavar="LEVEL", choices=tuple("12345"), help=levels)
     add = parser.add_argument_group("only for gym:TASK").add_argument
@@ -76,6 +78,11 @@ def run_prepare(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _prepare_sets(names: Sequence[str], options: dict[str, Any]) -> int:
     pairs = pairs_of("--from", options.get("from"), "SET=FILE")
     files, levels = {name: Path(file).expanduser() for name, file in pairs.items()}, options.get("levels")
+    columns = pairs_of("--columns", options.get("columns"), "ROLE=COLUMN")
+    for role, column in columns.items():
+        if role not in ROLES or not files:
+            hint = f"the role must be one of {', '.join(ROLES)}." if role not in ROLES else "applies only with --from."
+            raise ConfigError("--columns", f"{role}={column}", hint)
     sets = find_sets(names, files)
     if levels and not any(dataset.levels for dataset in sets):
         raise ConfigError("--levels", " ".join(levels), "applies only to math, which is not among the sets.")
@@ -85,7 +92,9 @@ def _prepare_sets(names: Sequence[str], options: dict[str, Any]) -> int:
     from meds_openrlhf.data.sources import Source
 
     out = options.get("out", DATA)
-    sources = [Source(dataset, files.get(dataset.name)) for dataset in sets]
+    sources = [
+        Source(dataset, file, columns if file else {}) for dataset in sets for file in [files.get(dataset.name)]
+    ]
     prepared = prepare(sources, out, report=_say)
     print(_table(prepared), *_changed(sources, prepared), *_overlap(prepared), *_where(out, prepared), sep="\n")
     return 0

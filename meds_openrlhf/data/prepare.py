@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.catalog import TRAINING_FILE
+from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE
 from meds_openrlhf.data.selection import DUPLICATE, Counts, Problem, Selection
 from meds_openrlhf.data.sources import Source, read_rows
 from meds_openrlhf.files import write_atomically
+from meds_openrlhf.rewards.labels import MOST_UNMATCHED, unmatched
 
 Report = Callable[[str], None]
 
@@ -51,6 +52,7 @@ def prepare(sources: Sequence[Source], out: Path, report: Report = lambda line: 
             report(f"reading {source.dataset.name} from {source}")
             selection.add(source.dataset, read_rows(source))
         files.append(_finish(name, selection, together))
+        _check_labels(files[-1], together, report)
         held_out.update(selection.questions)
     files.sort(key=lambda file: file.name != TRAINING_FILE)
     if not training and (out / f"{TRAINING_FILE}.jsonl").exists():
@@ -65,8 +67,31 @@ def _finish(name: str, selection: Selection, sources: Collection[Source]) -> Pre
         counts = selection.counts[source.dataset.name]
         # Duplicates are valid problems, only from an earlier set.
         if not counts.kept and not (problems and counts.dropped[DUPLICATE]):
-            raise source.error(f"none of its {counts.read:,} rows can be used: {counts.as_text()}")
+            hint = f"none of its {counts.read:,} rows can be used: {counts.as_text()}. docs/data.md explains them"
+            raise source.error(f"{hint}; --columns question=COLUMN answer=COLUMN names other columns.")
     return Prepared(name, problems, selection.counts)
+
+
+def _check_labels(file: Prepared, sources: Collection[Source], report: Report) -> None:
+    """Report the labels of each set that only a copy of them can match.
+
+    Raises ConfigError if a set of the user's own has more than `MOST_UNMATCHED` of them.
+    """
+    try:
+        places = unmatched([problem.answer for problem in file.problems])
+    except ModuleNotFoundError as error:
+        report(f"note: without {error.name}, labels are not checked")
+        return
+    for source in sources:
+        name = source.dataset.name
+        wrong = [problem for place in places if (problem := file.problems[place]).datasource == name]
+        if not wrong:
+            continue
+        kept = file.counts[name].kept
+        fault = f"{len(wrong):,} of {kept:,} answers cannot be compared, e.g. {wrong[0].answer!r:.80} of {wrong[0].id}"
+        if len(wrong) > MOST_UNMATCHED * kept and name not in CATALOG:
+            raise source.error(f"{fault}. Correct them, or name another column: --columns answer=COLUMN")
+        report(f"note: {name}: {fault}; only a copy of them is right")
 
 
 def write(files: Sequence[Prepared], out: Path, origins: dict[str, str]) -> None:

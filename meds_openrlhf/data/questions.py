@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import unicodedata
 from typing import Any
+
+from meds_openrlhf.features.answer import answer_in
+from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.rewards.labels import is_one_value
 
 # What DAPO-Math-17k puts around each of its problems. It asks for another answer format than our template does.
 DAPO_OPENING = (
@@ -15,10 +18,17 @@ DAPO_OPENING = (
 )
 DAPO_CLOSING = '\n\nRemember to put your answer on its own line after "Answer:".'
 
-# Parts of the wrapping and its many variants. In an unwrapped question they contradict the template.
+# What asks for the answer elsewhere than in a box, which contradicts the template: parts of DAPO's wrapping in its many
+# variants, GSM8K's mark, tags, and phrases in quotation marks.
 _ANSWER_FORMAT = re.compile(
-    r"the last line of your response should be|put your (?:final )?answer on its own line", re.IGNORECASE
+    r"the last line of your response should be|put your (?:final )?answer on its own line|####|\bJSON\b"
+    r"|</?(?:final_?)?(?:answer|ans|solution)>|[\"'`“](?:the )?(?:final )?answer(?::| is)\s*[\[<{$\"'`”]",
+    re.IGNORECASE,
 )
+_BEHIND_ANSWER = "####"  # GSM8K's, before the last line
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+# What data sets write in place of an answer: NuminaMath's two, and what exports make of a missing value.
+_PLACEHOLDERS = frozenset(("proof", "notfound", "not found", "n/a", "none", "null", "nan"))
 # `\\` separates the rows of a matrix; it is matched so that its second backslash starts no other match.
 _LATEX_NOISE = re.compile(
     r"(?P<row>\\\\)"
@@ -51,7 +61,7 @@ def question_text(value: Any) -> str | None:
 
 
 def asks_for_answer_format(question: str) -> bool:
-    """Whether the text still prescribes an answer format in the words of DAPO's wrapping."""
+    """Whether the text prescribes another answer format than a box."""
     return _ANSWER_FORMAT.search(question) is not None
 
 
@@ -75,19 +85,40 @@ def problem_id(dataset: str, normalised_question: str) -> str:
     return f"{dataset}-{digest[:12]}"
 
 
-def answer_text(value: Any) -> str | None:
-    """Turn ``33``, ``33.0`` and ``"$33$"`` into ``"33"``, ``["1", "2"]`` into ``"1, 2"``; None if there is no answer.
+def answer_text(value: Any, is_worked: bool = False) -> str | None:
+    """The answer in a column's value, None if there is none.
 
-    Removes the decimal point of whole numbers, and the dollar signs around formulas, which a response puts into
-    ``\\boxed{}``. Everything else stays. Raises TypeError if ``value`` is not an answer, e.g. a record.
+    Turns ``33``, ``33.0`` and ``"$33$"`` into ``"33"``, and ``["1", "2"]`` into ``"1, 2"``, also if the list is JSON.
+    Of a text with a box or with GSM8K's ``####``, the answer is what is in or behind the last; of a worked solution
+    without them there is none. Nor is there one in several lines, unless they are a matrix, in placeholders such as
+    "proof", and in mappings. Removes the decimal point of whole numbers, and the dollar signs around formulas, which a
+    response puts into ``\\boxed{}``. Everything else stays. Raises TypeError for a value of another type.
     """
+    value = _listed(value) if isinstance(value, str) else value
     if isinstance(value, list):
-        parts = [answer_text(part) for part in value]
+        parts = [None if isinstance(part, list) else answer_text(part) for part in value]
         return ", ".join(part for part in parts if part is not None) or None
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or isinstance(value, dict) or value != value:  # NaN is not itself
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"{value!r:.80} is not a text, a number or a list of them")
-    text = _DOLLAR.sub("", str(value)).strip()
+    behind = str(value).rpartition(_BEHIND_ANSWER)
+    boxed, text = answer_in(behind[2]), _DOLLAR.sub("", behind[2]).strip()
+    if boxed is not None:
+        return answer_text(boxed.replace("\n", " "))
+    if (is_worked and not behind[1]) or not is_one_value(text) or text.casefold() in _PLACEHOLDERS:
+        return None
     whole = _WHOLE_NUMBER.fullmatch(text)
-    return (whole[1] if whole else text) or None
+    text = whole[1] if whole else text
+    return (text.replace(",", "") if behind[1] and _THOUSANDS.fullmatch(text) else text) or None
+
+
+def _listed(text: str) -> Any:
+    """The list that the text is as JSON, if it begins as a list of texts; an interval such as [1,2] stays one."""
+    if not text.lstrip().startswith('["'):
+        return text
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, list) else text

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from meds_openrlhf.config.errors import ConfigError, how_to_install
 from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
-from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_rest
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.runtime.hub import hub_answers
@@ -29,8 +29,7 @@ BATCH_ROWS = 8192
 QUESTION_COLUMNS = ("question", "problem", "prompt")
 ANSWER_COLUMNS = ("answer", "final_answer", "reward_model.ground_truth", "ground_truth", "solution")
 LEVEL_COLUMN = "level"
-# The answer is the content of this column's last box.
-WORKED_ANSWER = "solution"
+WORKED_ANSWER = "solution"  # its text is no answer, only what it marks as one
 
 WANTED = "Give a Parquet or JSON file, or a folder copied from the hub."
 
@@ -51,6 +50,8 @@ class Source:
 
     dataset: DataSet
     path: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns of the roles `question` and `answer`, if they have other names than the usual ones."""
 
     def __str__(self) -> str:
         return str(self.path or self.dataset.hub)
@@ -72,7 +73,7 @@ def read_rows(source: Source) -> Iterator[Row]:
         if first is None:
             raise source.error(f"is empty. {WANTED}")
         question, answer = _pick_columns(source, list(first))
-        answer_as_text = _boxed_answer if answer == WORKED_ANSWER else answer_text
+        answer_as_text = partial(answer_text, is_worked=answer.rpartition(".")[2] == WORKED_ANSWER)
         for number, record in enumerate(chain([first], records), 1):
             try:
                 level = (_text(record, LEVEL_COLUMN, answer_text) or "").removeprefix("Level").strip()
@@ -91,9 +92,11 @@ def _pick_columns(source: Source, names: list[str]) -> list[str]:
     picked, found = [], f"It has {', '.join(names)}."
     usual = {"question": QUESTION_COLUMNS, "answer": ANSWER_COLUMNS}
     for own, (role, wanted) in zip(source.dataset.columns, usual.items()):
-        present = [column for column in (own, *wanted) if column.split(".")[0] in names]
+        candidates = (source.columns[role],) if role in source.columns else (own, *wanted)
+        present = [column for column in candidates if column.split(".")[0] in names]
         if not present:
-            raise source.error(f"has no column for the {role} ({', '.join(wanted)}). {found}")
+            named = ", ".join(candidates if role in source.columns else wanted)
+            raise source.error(f"has no column for the {role} ({named}). {found} Name it: --columns {role}=COLUMN")
         picked.append(present[0])
     if source.dataset.levels and LEVEL_COLUMN not in names:
         raise source.error(f"has no column {LEVEL_COLUMN}, by which {source.dataset.name} is filtered. {found}")
@@ -111,10 +114,6 @@ def _text(record: Record, column: str, as_text: Callable[[Any], str | None]) -> 
         raise TypeError(f"{column}: {error}") from error
     (text or "").encode()
     return text
-
-
-def _boxed_answer(value: Any) -> str | None:
-    return answer_text(answer_in(value) if isinstance(value, str) else value)
 
 
 def _records(source: Source) -> Iterator[Record]:

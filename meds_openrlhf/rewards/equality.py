@@ -25,7 +25,18 @@ def equal(gold: str, given: str) -> bool | None:
         return True
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
         return int(given) == int(gold)
+    return _verified("equal", gold, given)
+
+
+def matches_itself(label: str) -> bool:
+    """Whether another spelling of the label could equal it. Raises as `equal` does."""
+    if _INTEGER.fullmatch(label):
+        return True
+    return len(label) <= LONGEST_VALUE and bool(_verified("matches_itself", label))
+
+
+def _verified(question: str, *texts: str) -> bool | None:
     if find_spec("math_verify") is None:
         raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
-    verdict: bool | None = _verifier.ask("equal", gold, given)
+    verdict: bool | None = _verifier.ask(question, *texts)
     return verdict

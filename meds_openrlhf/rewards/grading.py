@@ -10,13 +10,13 @@ import torch
 from meds_openrlhf.rewards import gym_label, gym_problem
 from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.equality import equal
+from meds_openrlhf.rewards.labels import label_text
 
 
 def is_right(response: str, label: object) -> bool:
     """Whether the response's answer is mathematically equal to ``label``; a label that is missing equals nothing."""
-    given, gold = answer_of(response), str(label).strip()
-    is_missing = label is None or label != label or isinstance(label, (list, dict)) or not gold  # NaN is not itself
-    return given is not None and not is_missing and bool(equal(gold, given))
+    given, gold = answer_of(response), label_text(label)
+    return given is not None and gold is not None and bool(equal(gold, given))
 
 
 def solves(response: str, label: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from meds_openrlhf.rewards import grading
 from meds_openrlhf.rewards.boxed import answer_of
+from meds_openrlhf.rewards.labels import label_text
 
 # Both in this order: later rules see what earlier ones have left.
 _FIRST = (
@@ -31,8 +32,8 @@ def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> di
 
 def is_right(response: str, label: object) -> bool:
     """Whether the response's last boxed answer is ``label`` as a string, both normalized."""
-    given, gold = answer_of(response), str(label)
-    if given is None:
+    given, gold = answer_of(response), label_text(label)
+    if given is None or gold is None:
         return False
     if max(given.count(_UNIT), gold.count(_UNIT)) > 1:  # the rules know one unit at most, and are not applied then
         return given == gold

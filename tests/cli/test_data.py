@@ -61,6 +61,40 @@ def test_a_set_of_ones_own_and_levels(meds: Meds) -> None:
     assert Path("again/train.jsonl").read_bytes() == Path("data/train.jsonl").read_bytes()
 
 
+def test_what_cannot_be_an_answer_is_counted_and_other_columns_are_named(meds: Meds) -> None:
+    worked = [{"question": "6+12?", "answer": "6+12=18\n#### 18"}, {"question": "1k+250?", "answer": "#### 1,250"}]
+    none = ["proof", "notfound", None, {"value": "2"}, "First this.\nThen that.", "2"]
+    write(Path("worked.jsonl"), [*worked, *({"question": f"q{n}", "answer": answer} for n, answer in enumerate(none))])
+    printed = meds.output("data", "prepare", "mine", "--from", "mine=worked.jsonl")
+    assert "mine     8     3             -  no answer 5\n" in printed
+    rows = [json.loads(line) for line in Path("data/train.jsonl").read_text().splitlines()]
+    assert [row["answer"] for row in rows] == ["18", "1250", "2"]
+    asked = 'How many? Output the final answer after "####".'
+    nested = {"prompt": [{"role": "user", "content": asked}], "extra": {"text": "How many?"}, "expected_answer": "7"}
+    write(Path("nested.jsonl"), [nested])
+    named = ["data", "prepare", "mine", "--from", "mine=nested.jsonl", "--columns", "answer=expected_answer"]
+    assert "has no column for the answer (answer, final_answer, " in meds.refusal(*named[:-2])
+    assert "of its 1 rows can be used: answer format 1. docs/data.md explains" in meds.refusal(*named)
+    meds.output(*named, "question=extra.text")
+    (row,) = map(json.loads, Path("data/train.jsonl").read_text().splitlines())
+    assert (row["question"], row["answer"]) == ("How many?", "7")
+
+
+def test_answers_that_cannot_be_compared_are_noted_and_above_one_percent_refused(meds: Meds) -> None:
+    def rows(count: int) -> list[dict[str, Any]]:
+        return [{"question": f"q{n}", "answer": "1 2" if n == 1 else str(n)} for n in range(count)]
+
+    write(Path("some.jsonl"), rows(50))
+    fault = "some.jsonl: 1 of 50 answers cannot be compared, e.g. '1 2' of mine-"
+    assert fault in meds.refusal("data", "prepare", "mine", "--from=mine=some.jsonl")
+    assert not Path("data").exists()
+    note = "1 of 50 answers cannot be compared, e.g. '1 2' of amc23-"
+    assert f"note: amc23: {note}" in meds.output("data", "prepare", "amc23", "--from=amc23=some.jsonl")
+    write(Path("some.jsonl"), rows(200))
+    printed = meds.output("data", "prepare", "mine", "--from=mine=some.jsonl")
+    assert "note: mine: 1 of 200 answers cannot be compared, e.g. '1 2' of mine-" in printed
+
+
 def test_a_set_that_has_changed_is_noted(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", Path("cache").absolute())
@@ -81,6 +115,10 @@ def test_a_set_that_has_changed_is_noted(meds: Meds, monkeypatch: pytest.MonkeyP
         ("amc23 --from=amc23=amc.jsonl --out /proc/x", "--out=/proc/x: "),
         ("amc23 --from=amc23=amc.jsonl --levels 3", "--levels=3: applies only to math, which is not among"),
         ("math --from=math=amc.jsonl", "level"),
+        ("amc23 --from=amc23=amc.jsonl --columns reply=a", "--columns=reply=a: the role must be one of question, answ"),
+        ("amc23 --columns answer=a", "--columns=answer=a: applies only with --from."),
+        ("amc23 --from=amc23=amc.jsonl --columns answer=a", "has no column for the answer (a). It has question, answer"),
+        ("gym:chain_sum --columns answer=a", "--columns=['answer=a']: does not apply to gym:TASK."),
         ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),
         ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),
         ("gym:chain_sum amc23", "SET=amc23: cannot be combined with gym:TASK. Prepare it in another call."),

@@ -15,6 +15,7 @@ from meds_openrlhf.data.questions import (
     problem_id,
     question_text,
 )
+from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM
 
 COMMANDS = ("\\left", "\\right", "\\,", "\\;", "\\ ", "\\\\", "\\quad", "\\dfrac", "\\(", "\\]", "\\$", "left", "arrow")
 PIECES = st.sampled_from((*COMMANDS, *"\\$~ \ndfrac{}(1Aßﬁ²İ\u0345"))
@@ -28,11 +29,35 @@ def test_dapos_wrapping_comes_off_to_the_letter(problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [DAPO_OPENING + "1+1?", "1+1?" + DAPO_CLOSING, "Put your final answer on its own line."]
+    "text",
+    [
+        DAPO_OPENING + "1+1?",
+        "1+1?" + DAPO_CLOSING,
+        "Put your final answer on its own line.",
+        'What is 1+1? Think, and output the final answer after "####".',
+        "Make 15. Show your work in <think> </think> tags, and return it in <answer> </answer> tags.",
+        "End with <final_answer>.",
+        'Finish with the line "The answer is [result]".',
+        "Your last line is 'Final answer: $X'.",
+        "Reply in JSON.",
+    ],
 )
 def test_instructions_that_are_left_are_noticed(text: str) -> None:
     assert asks_for_answer_format(text)
-    assert not asks_for_answer_format("The answer is the last digit. Find the line through $A$, on its own.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The answer is the last digit. Find the line through $A$, on its own.",
+        "Express your answer in the form $a+b\\sqrt{c}$.",
+        "Write the answer as a common fraction. Is 1 < answer > 0?",
+        'A parrot says "answer" when it hears #3.',
+        QWEN_MATH_SYSTEM,
+    ],
+)
+def test_questions_about_numbers_of_a_form_are_none(text: str) -> None:
+    assert not asks_for_answer_format(text)
 
 
 @pytest.mark.parametrize(
@@ -70,16 +95,32 @@ def test_normalising_twice_changes_nothing_and_white_space_around_a_question_doe
         *[(" $\\frac{1}{2}$ ", "\\frac{1}{2}"), ("\\$18", "\\$18"), ("$5$ cm", "5 cm")],
         *[(["$2$"], "2"), (["1", 2.0], "1, 2")],
         *[(nothing, None) for nothing in ("", "  ", "$$", None, [], [None], float("nan"))],
+        ("6 + 12 = <<6+12=18>>18 pens.\n#### 18", "18"),
+        *[("#### 1,250", "1250"), ("#### -1,250.50", "-1250.50"), ("1,250", "1,250"), ("a\n#### 1, 2\n", "1, 2")],
+        ("So \\boxed{3}, or rather\n$\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}"),
+        *[("#### $\\boxed{4}$", "4"), ("#### Steps\nSo \\boxed{4}.", "4"), ("\\boxed{$4$}", "4")],
+        ("\\boxed{a\nb}", "a b"),
+        ("\\begin{pmatrix} 1 \\\\\n 2 \\end{pmatrix}", "\\begin{pmatrix} 1 \\\\\n 2 \\end{pmatrix}"),
+        *[('["\\\\frac{7}{2}"]', "\\frac{7}{2}"), ('["A", "C"]', "A, C"), ("[1,2]", "[1,2]"), ('["1', '["1')],
+        *[(word, None) for word in ("proof", "Proof", "notfound", " N/A ", "None", "$nan$")],
+        *[("no solution", "no solution"), ("proofs", "proofs"), ("\\text{None}", "\\text{None}")],
+        *[("First.\nThen 5.", None), ("a\n#### b\nc", None), ("#### proof", None)],
+        *[(value, None) for value in ({"value": 1}, [{"value": 1}], [[1, 2], [3, 4]])],
     ],
 )
 def test_an_answer_becomes_a_text(value: Any, text: str | None) -> None:
     assert answer_text(value) == text
 
 
-@pytest.mark.parametrize("value", [True, {"value": 1}, b"1", [{"value": 1}]])
-def test_what_is_no_answer_is_refused(value: Any) -> None:
+@pytest.mark.parametrize("value", [True, b"1", [b"1"]])
+def test_a_value_of_another_type_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="is not a text, a number or a list"):
         answer_text(value)
+
+
+def test_a_worked_solution_is_only_what_it_marks() -> None:
+    for solution, answer in (("It is 5.", None), ("It is \\boxed{5}.", "5"), ("It is\n#### 5", "5"), (5, None)):
+        assert answer_text(solution, is_worked=True) == answer
 
 
 @given(st.text())

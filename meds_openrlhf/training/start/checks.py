@@ -23,7 +23,6 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import SECTIONS
-from meds_openrlhf.rewards import gym_label, gym_problem
 from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
 from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus, even_batch
@@ -282,23 +281,6 @@ def require_code_files(config: RunConfig) -> None:
         is_there = any(symbol.get_name() == name for symbol in symbols if symbol.is_assigned() or symbol.is_imported())
         if not is_there or re.search(rf"^async def {name}\b", text, re.MULTILINE):
             raise ConfigError(key, value, f"must define a {kind} `{name}`, which OpenRLHF calls. See docs/{page}.")
-
-
-def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
-    """Require labels that the built-in reward can read."""
-    reward = config.meds.reward
-    if reward is None:
-        return
-    if column is None:
-        raise ConfigError("data.label_key", None, f"names no column, and meds.reward={reward} compares with labels.")
-    labels = {f"row {row}": str(label) for row, label in enumerate(data[column], start=1)}
-    if reward == "gym":
-        try:
-            gym_problem.require_made(labels)
-        except ValueError as error:
-            raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
-    elif any(map(gym_label.is_label, labels.values())):
-        raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
 
 
 # ── the policy ──

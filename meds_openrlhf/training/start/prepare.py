@@ -25,6 +25,7 @@ from meds_openrlhf.runtime.hub import CHECKED
 from meds_openrlhf.training.host import cpu
 from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
 from meds_openrlhf.training.start import checks
+from meds_openrlhf.training.start.labels import require_labels
 from meds_openrlhf.training.start.placing import Request, place, request_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
@@ -74,7 +75,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
         checks.require_same_parts(config, paths)
     checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
-    checks.require_labels(config, data, args.data.label_key)
+    require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
     memory, records_layers = _memory_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)

@@ -36,7 +36,6 @@ data.prompt_dataset: .
 rollout.n_samples_per_prompt: 4
 reward.remote_url: reward.py
 """
-GYM_LABEL = GymLabel(task="chain_sum", size=1, seed=0, index=0).as_text()
 CRITIC = "--algo.advantage.estimator=gae --critic.model_name_or_path=some/critic"
 PROMPTS, EXTRAS, WEIGHTS = "--meds.policy.minibatches=prompts", "--meds.penalty.extras", "--meds.penalty.form=weights"
 ONE = "--algo.advantage.estimator=flash_reinforce --rollout.n_samples_per_prompt=1"
@@ -213,34 +212,6 @@ def test_code_files_that_could_not_be_called(
     with nullcontext() if message is None else pytest.raises(ConfigError) as raised:
         checks.require_code_files(RunConfig(MedsSettings(run_dir="x"), {**server, key: str(file)}))
     assert message is None or str(raised.value).startswith(f"{key}={file}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("reward", "label", "message"),
-    [
-        ("gym", "42", r"meds.reward=gym: cannot read the labels in data.label_key: row 2: '42' "),
-        ("gym", '{"reasoning_gym": "chain_sum", "entry": {}}', "row 2: a label contains its problem, as those of earl"),
-        ("math", GYM_LABEL, r"meds.reward=math: cannot read reasoning-gym.s labels in data.label_key. Set it"),
-    ],
-)
-def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
-    def ask(reward: str | None, label: str | int, column: str | None = "answer") -> None:
-        labels = [GYM_LABEL if reward == "gym" else "1", label]
-        checks.require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, column)
-
-    with pytest.raises(ConfigError, match=message):
-        ask(reward, label)
-    with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
-        ask("math", label, column=None)
-    ask(None, label, column=None)
-    with pytest.raises(ConfigError, match=r"data.label_key: reasoning-gym refuses chain_sun .ValueError: Dataset"):
-        checks.require_labels(
-            RunConfig(MedsSettings(run_dir="x", reward="gym"), {}),
-            {"answer": [GYM_LABEL.replace("sum", "sun")]},
-            "answer",
-        )
-    for fitting in (("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)):
-        ask(*fitting)
 
 
 # ── the policy ──
