@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # in processes that Ray star
 
 from analysis.mistakes import explain, expression_of, kinds_of
 from meds_openrlhf.arithmetic.problems import TOGETHER
+from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.features.final_answer import answer_row
-from meds_openrlhf.rewards.boxed import last_boxed
 
 MISTAKES_OF = {"forks": TOGETHER}  # by task; of others `problems.MISTAKES`
 
@@ -30,7 +30,7 @@ def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:
 
 
 def _vector(prompt: str, response: str) -> tuple[float, ...]:
-    answer = last_boxed(response)
+    answer = answer_in(response)
     if answer is None:
         return np.nan, np.nan, np.nan
     expression = expression_of(prompt)

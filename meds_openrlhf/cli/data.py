@@ -92,9 +92,7 @@ def _prepare_sets(names: Sequence[str], options: dict[str, Any]) -> int:
     from meds_openrlhf.data.sources import Source
 
     out = options.get("out", DATA)
-    sources = [
-        Source(dataset, file, columns if file else {}) for dataset in sets for file in [files.get(dataset.name)]
-    ]
+    sources = [Source(dataset, file, columns if file else {}) for dataset in sets for file in [files.get(dataset.name)]]
     prepared = prepare(sources, out, report=_say)
     print(_table(prepared), *_changed(sources, prepared), *_overlap(prepared), *_where(out, prepared), sep="\n")
     return 0

@@ -12,9 +12,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.files import lines_of, open_file
+from meds_openrlhf.gym.label import is_label
+from meds_openrlhf.gym.problem import require_made
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.rewards import gym_problem
-from meds_openrlhf.rewards.gym_label import is_label
 
 PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
 SUFFIX = ".jsonl"
@@ -75,7 +75,7 @@ def read_problems(path: Path) -> list[Problem]:
             raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
     try:
         answers = enumerate((problem.answer for problem in problems.values()), start=1)
-        gym_problem.require_made({f"line {number}": answer for number, answer in answers if is_label(answer)})
+        require_made({f"line {number}": answer for number, answer in answers if is_label(answer)})
     except ValueError as error:
         raise _error(path, str(error)) from error
     return list(problems.values())

@@ -3,7 +3,7 @@
 math-verify searches for answers anywhere in a text and is lenient. Here the whole text is the answer: it is wrong if it
 does not parse as a single expression, and every part of a chain of equalities has to be right.
 
-This code runs in the processes of `meds_openrlhf.rewards.verifier`, because parsing and comparing may never finish.
+This code runs in the processes of `meds_openrlhf.runtime.verifier`, because parsing and comparing may never finish.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def equal(gold: str, given: str) -> bool:
 def matches_itself(label: str) -> bool:
     """Whether another spelling of the label could equal it: a copy needs no reading. Raises the parsers' errors."""
     answer = read(label)
-    return bool(answer.words or answer.time or answer.text and _equal_texts(answer.text, answer.text))
+    return bool(answer.words or answer.time or (answer.text and _equal_texts(answer.text, answer.text)))
 
 
 def warm_up() -> None:

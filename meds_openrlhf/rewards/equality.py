@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.runtime.verifier import AnswerVerifier
 
 # Characters; longer content of a box is a derivation, not a value.
 LONGEST_VALUE = 256
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_verifier = AnswerVerifier()
+_verifier = AnswerVerifier("meds_openrlhf.rewards.comparison")
 
 
 def equal(gold: str, given: str) -> bool | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from meds_openrlhf.rewards import gym_label, gym_problem
+from meds_openrlhf.gym.label import is_label
+from meds_openrlhf.gym.problem import made_of
 from meds_openrlhf.rewards.boxed import answer_of
 from meds_openrlhf.rewards.equality import equal
 from meds_openrlhf.rewards.labels import label_text
@@ -24,14 +25,14 @@ def solves(response: str, label: object) -> bool:
 
     Raises ValueError for another label, or one whose problem the installed reasoning-gym does not make.
     """
-    problem = gym_problem.made_of(str(label))
+    problem = made_of(str(label))
     given = answer_of(response)
     return given is not None and problem.is_right(given)
 
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:
     """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is its, else as math."""
-    return answer_of(response), (solves if gym_label.is_label(label) else is_right)(response, label)
+    return answer_of(response), (solves if is_label(label) else is_right)(response, label)
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:

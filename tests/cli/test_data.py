@@ -117,7 +117,10 @@ def test_a_set_that_has_changed_is_noted(meds: Meds, monkeypatch: pytest.MonkeyP
         ("math --from=math=amc.jsonl", "level"),
         ("amc23 --from=amc23=amc.jsonl --columns reply=a", "--columns=reply=a: the role must be one of question, answ"),
         ("amc23 --columns answer=a", "--columns=answer=a: applies only with --from."),
-        ("amc23 --from=amc23=amc.jsonl --columns answer=a", "has no column for the answer (a). It has question, answer"),
+        (
+            "amc23 --from=amc23=amc.jsonl --columns answer=a",
+            "has no column for the answer (a). It has question, answer",
+        ),
         ("gym:chain_sum --columns answer=a", "--columns=['answer=a']: does not apply to gym:TASK."),
         ("amc23 --held-out 3", "--held-out=3: applies only to gym:TASK. Leave it out."),
         ("gym:chain_sum --levels 3", "--levels=['3']: does not apply to gym:TASK. Leave it out."),

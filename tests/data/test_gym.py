@@ -11,8 +11,8 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.data import gym
 from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.gym.problem import GymProblem, made_of
 from meds_openrlhf.rewards.grading import verdict
-from meds_openrlhf.rewards.gym_problem import GymProblem, made_of
 
 SMALL = ["--set", "min_terms=2", "--set", "max_terms=2", "--set", "min_digits=1", "--set", "max_digits=1"]
 

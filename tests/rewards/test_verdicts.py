@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from meds_openrlhf.rewards import comparison, equality
 from meds_openrlhf.rewards.equality import LONGEST_VALUE
 from meds_openrlhf.rewards.grading import is_right
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.runtime.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
 ROWS = [*VERDICTS, *LIMITS]
@@ -63,7 +63,9 @@ def test_a_missing_label_equals_nothing(label: object) -> None:
 
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equality, "_verifier", AnswerVerifier(seconds=1.0, processes=2))
+    monkeypatch.setattr(
+        equality, "_verifier", AnswerVerifier("meds_openrlhf.rewards.comparison", seconds=1.0, processes=2)
+    )
     with ThreadPoolExecutor(8) as threads:
         verdicts = dict(zip(HOSTILE, threads.map(lambda text: is_right(f"\\boxed{{{text}}}", "7"), HOSTILE.values())))
     assert verdicts == dict.fromkeys(HOSTILE, False)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.rewards import gym_label, gym_problem
+from meds_openrlhf.gym.label import is_label
+from meds_openrlhf.gym.problem import require_made
 from meds_openrlhf.rewards.labels import MOST_UNMATCHED, fault_of, unmatched
 
 CHECKED_LABELS = 200  # are compared with themselves at a start, which takes seconds
@@ -28,10 +29,10 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
     labels = {f"row {row}": str(label) for row, label in enumerate(values, start=1)}
     if reward == "gym":
         try:
-            gym_problem.require_made(labels)
+            require_made(labels)
         except ValueError as error:
             raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
-    elif any(map(gym_label.is_label, labels.values())):
+    elif any(map(is_label, labels.values())):
         raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
     else:
         _require_matching(column, values, compare=reward != "math-string")

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.rewards.gym_label import GymLabel
+from meds_openrlhf.gym.label import GymLabel
 from meds_openrlhf.training.start.labels import CHECKED_LABELS, require_labels
 
 GYM_LABEL = GymLabel(task="chain_sum", size=1, seed=0, index=0).as_text()
+
 
 @pytest.mark.parametrize(
     ("reward", "label", "message"),
@@ -69,7 +70,9 @@ def test_labels_that_only_a_copy_matches_are_refused_above_one_percent_and_told_
     with caplog.at_level(logging.WARNING):
         ask([unreadable, *["1"] * 199])  # 0.5 %
     assert "1 of 200 labels cannot be compared, e.g. that of row 1: " in caplog.text
-    with pytest.raises(ConfigError, match=r"3 of 200 labels cannot be compared, e.g. that of row 11: .*`meds data prep"):
+    with pytest.raises(
+        ConfigError, match=r"3 of 200 labels cannot be compared, e.g. that of row 11: .*`meds data prep"
+    ):
         ask([unreadable if row in (10, 50, 70) else "1" for row in range(200)])
     ask([unreadable] * 3, "math-string")  # which compares texts
     assert CHECKED_LABELS == 200

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meds_openrlhf.rewards.expression import is_arithmetic
-from meds_openrlhf.rewards.gym_label import GymLabel, read_label
+from meds_openrlhf.gym.expression import is_arithmetic
+from meds_openrlhf.gym.label import GymLabel, read_label
 
 _EVALUATE = frozenset(("parse_expr", "sympify"))
 _IDENTIFIER = re.compile(r"[A-Za-z]\w*", re.ASCII)

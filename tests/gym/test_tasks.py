@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from reasoning_gym.factory import DATASETS
 
-from meds_openrlhf.rewards import gym_problem, gym_tasks
+from meds_openrlhf.gym import problem, tasks
+from meds_openrlhf.gym.label import GymLabel
+from meds_openrlhf.gym.problem import TaskRefusedError, made_of
 from meds_openrlhf.rewards.grading import solves, verdict
-from meds_openrlhf.rewards.gym_label import GymLabel
-from meds_openrlhf.rewards.gym_problem import TaskRefusedError, made_of
-from meds_openrlhf.rewards.verifier import AnswerVerifier
-from tests.rewards.audited import attacks
-from tests.rewards.gym_answers import WITHOUT_ANSWERS, answers
+from meds_openrlhf.runtime.verifier import AnswerVerifier
+from tests.gym.audited import attacks
+from tests.gym.gym_answers import WITHOUT_ANSWERS, answers
 from tests.rewards.test_math import loaded
 
 EVALUATING = ("countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication")
-# Scores of the answers of `tests.rewards.gym_answers` to problem 0 of 50, seed 7, before answers were read by grammar.
+# Scores of the answers of `tests.gym.gym_answers` to problem 0 of 50, seed 7, before answers were read by grammar.
 SCORES = json.loads(Path(__file__).with_name("gym_scores.json").read_text())
 
 
@@ -61,7 +61,7 @@ def test_every_task_scores_as_before_whatever_was_answered_before() -> None:
         made = [made_of(label(name, index)) for index in range(3)]
         tried = answers(made[0].answer or "", [made[1].answer or "", made[2].answer or ""])
         ask = [("score", made[0].text, made[0].entry, answer) for answer in tried]
-        forward = [gym_problem._examiners.ask(*question) for question in ask]
+        forward = [problem._examiners.ask(*question) for question in ask]
         with warnings.catch_warnings(action="ignore"):
             backward = [scored_here(*question[1:]) for question in reversed(ask)]
         assert [score or 0.0 for score in forward] == backward[::-1], name
@@ -71,7 +71,7 @@ def test_every_task_scores_as_before_whatever_was_answered_before() -> None:
 
 def scored_here(*question: str) -> float:
     try:
-        return gym_tasks.score(*question)
+        return tasks.score(*question)
     except Exception:
         return 0.0
 
@@ -79,16 +79,16 @@ def scored_here(*question: str) -> float:
 @pytest.mark.parametrize("task", EVALUATING)
 def test_no_answer_runs_code_or_changes_a_later_score(task: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    problem = made_of(label(task))
-    assert not any(map(problem.is_right, attacks(str(mark))))
+    made = made_of(label(task))
+    assert not any(map(made.is_right, attacks(str(mark))))
     assert not mark.exists()
-    assert not problem.is_right("2+2")
-    assert not problem.is_right("nonsense")
-    assert problem.is_right(problem.answer or "")
+    assert not made.is_right("2+2")
+    assert not made.is_right("nonsense")
+    assert made.is_right(made.answer or "")
 
 
 def test_an_audit_sees_nothing_of_an_answer_or_a_label_but_its_parsing(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.rewards.audited", str(tmp_path / "mark")]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.gym.audited", str(tmp_path / "mark")]
     audited = run(command, capture_output=True, text=True, check=True)
     assert json.loads(audited.stdout.splitlines()[-1].lstrip(".")) == []
     assert not (tmp_path / "mark").exists()
@@ -96,7 +96,7 @@ def test_an_audit_sees_nothing_of_an_answer_or_a_label_but_its_parsing(tmp_path:
 
 def test_a_label_makes_the_same_problem_in_every_process() -> None:
     """The order of sets, global generators and the number of problems matter to these tasks."""
-    one, two = (AnswerVerifier(processes=1, module=gym_tasks.__name__) for _ in range(2))
+    one, two = (AnswerVerifier(tasks.__name__, processes=1) for _ in range(2))
     for task in ("polynomial_multiplication", "ransom_note", "word_ladder", "list_functions", "acre"):
         first, again, of_more = (
             examiner.ask("make", label(task, 2, size=size), seconds=60)
@@ -115,7 +115,7 @@ def test_long_answers_and_tasks_with_settings_are_graded() -> None:
 
 
 def test_labels_that_make_no_problem_are_errors_and_no_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gym_problem, "MAKING_SECONDS", 1.0)
+    monkeypatch.setattr(problem, "MAKING_SECONDS", 1.0)
     for text, error in (
         ("42", r"'42' is not a problem of reasoning-gym. Make it with `meds data prepare gym:TASK`"),
         (label("chain_sun"), r"reasoning-gym refuses chain_sun \(ValueError: Dataset 'chain_sun' not registered\)"),

@@ -20,7 +20,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
-from meds_openrlhf.rewards.examiner import PATIENCE
+from meds_openrlhf.runtime.examiner import PATIENCE
 
 # What examiners get of this process's environment, which may contain keys.
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "LANG", "LC_ALL", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
@@ -31,7 +31,7 @@ _SET = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "
 class AnswerVerifier:
     """Asks about answers in up to ``processes`` processes, which start on demand.
 
-    ``module`` names the module whose functions answer: math-verify's comparison, or another with a function `warm_up`.
+    ``module`` names the module whose functions answer; it has a function `warm_up`, too.
     There is no answer to a question that takes more than ``seconds`` of CPU time (so that load does not change
     verdicts) or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` replies are
     cached: an answer that uses up its time limit does so only once, even if many threads ask at the same time.
@@ -39,12 +39,7 @@ class AnswerVerifier:
     """
 
     def __init__(
-        self,
-        seconds: float = 5.0,
-        processes: int = 4,
-        memory: int = 1 << 30,
-        remembered: int = 8192,
-        module: str = "meds_openrlhf.rewards.comparison",
+        self, module: str, seconds: float = 5.0, processes: int = 4, memory: int = 1 << 30, remembered: int = 8192
     ) -> None:
         self._seconds = seconds
         self._server = _Server(module, memory)
@@ -112,7 +107,7 @@ class _Server:
         self._control, theirs = socket.socketpair()
         code = (
             f"import sys; sys.path[:] = {[os.path.abspath(path) for path in sys.path]!r}\n"
-            "from meds_openrlhf.rewards.examiner import serve\n"
+            "from meds_openrlhf.runtime.examiner import serve\n"
             f"serve({theirs.fileno()}, *{self._arguments!r})"
         )
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.rewards.expression import is_arithmetic
-from tests.rewards.audited import attacks
+from meds_openrlhf.gym.expression import is_arithmetic
+from tests.gym.audited import attacks
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meds_openrlhf.rewards.gym_label import AGAIN, GymLabel, read_label
-from meds_openrlhf.rewards.verifier import AnswerVerifier
+from meds_openrlhf.gym.label import AGAIN, GymLabel, read_label
+from meds_openrlhf.runtime.verifier import AnswerVerifier
 
 MAKING_SECONDS = 60.0  # of CPU time; some problems take five
-_examiners = AnswerVerifier(remembered=2048, module="meds_openrlhf.rewards.gym_tasks")
+_examiners = AnswerVerifier("meds_openrlhf.gym.tasks", remembered=2048)
 
 
 class TaskRefusedError(ValueError):

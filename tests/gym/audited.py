@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from reasoning_gym.factory import DATASETS
 
-from meds_openrlhf.rewards import gym_tasks
-from meds_openrlhf.rewards.expression import is_arithmetic
-from meds_openrlhf.rewards.gym_label import GymLabel, read_label
-from tests.rewards.gym_answers import WITHOUT_ANSWERS
+from meds_openrlhf.gym import tasks
+from meds_openrlhf.gym.expression import is_arithmetic
+from meds_openrlhf.gym.label import GymLabel, read_label
+from tests.gym.gym_answers import WITHOUT_ANSWERS
 
 PIECES = (
     *("1", "23", "x", "C", "pi", "+", "-", "*", "/", "**", "%", "(", ")", ",", "[", "]", "{", "}", ":", ".", "'", '"'),
@@ -60,7 +60,7 @@ def main(mark: str) -> None:
     labels = {
         name: GymLabel(task=name, size=3, seed=0, index=1).as_text() for name in DATASETS.keys() - WITHOUT_ANSWERS
     }
-    made = {name: gym_tasks.make(text) for name, text in sorted(labels.items())}
+    made = {name: tasks.make(text) for name, text in sorted(labels.items())}
     seen: list[str] = []
 
     def hook(event: str, arguments: tuple) -> None:
@@ -71,7 +71,7 @@ def main(mark: str) -> None:
     def score(name: str, answers: list[str]) -> None:
         for answer in answers:
             with suppress(Exception):
-                gym_tasks.score(labels[name], made[name]["entry"], answer)
+                tasks.score(labels[name], made[name]["entry"], answer)
 
     for name in labels:  # what is imported late is imported before the hook
         score(name, [made[name]["answer"], "[[1]]", *sums])

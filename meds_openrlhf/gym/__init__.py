@@ -1,0 +1,1 @@
+"""Problems of reasoning-gym: their labels, and the processes in which they are made and scored."""
