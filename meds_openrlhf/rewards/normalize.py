@@ -7,6 +7,7 @@ intervals and sets get a single spelling. A unit, a percent sign, a number's bas
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -21,11 +22,12 @@ _CHARACTERS = str.maketrans(
     | {"$": "", "€": "", "£": "", "¥": "", "￥": "", "\n": " ", "\t": " ", "\xa0": " "}
 )
 _END = re.compile(r"(?:[,; ]|(?<!\.)\.)+$")
-_ROOT = re.compile(r"√\s*(\d+(?:\.\d+)?|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})")
+_ROOT = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})")
+_DEGREES = {"√": "", "∛": "[3]", "∜": "[4]"}
 
 # Typesetting, in this order: what a pattern finds, and what takes its place.
 _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
-    (r"\*\*([^*]+)\*\*$", r"\1"),  # Markdown
+    (r"(\*+)([^*]+)\1$", r"\2"),  # Markdown
     (r"\\(?:pounds|yen|euro|textdollar)(?![a-zA-Z])", ""),
     (r"(?<=\d),\s*\\!\s*(?=\d{3})", "{,}"),  # as MATH writes thousands
     (r"\\(?:text)?color\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}", ""),
@@ -41,7 +43,7 @@ _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
     (r"\\text\s*\{\s*([,;])\s*\}", r"\1"),
     (r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
     (r"\\text\s*\{\s*\}", ""),
-    (r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))|~|\s+", " "),
+    (r"(?<!\\)\\(?:[,;: ]|(?:q?quad|enspace|(?:thin|med|thick)space)(?![a-zA-Z])|hspace\s*\{[^{}]*\})|~|\s+", " "),
     (r"\\(?:[dtc]frac|sfrac|nicefrac)(?![a-zA-Z])", r"\\frac"),
     (r"\\frac\s*(\\[a-zA-Z]+|\w)\s*(\\[a-zA-Z]+|\w|\{[^{}]*\})", r"\\frac{\1}{\2}"),
     (r"\}\s*/\s*\\text\s*\{", "/"),  # the unit \text{m}/\text{s}
@@ -57,7 +59,13 @@ _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
     (r"\\sqrt\[(\d*[13579])\]\{\s*-", r"-\\sqrt[\1]{"),  # the real root
     (r"(?<![a-zA-Z])C_\{?(\d+)\}?\^\{?(\d+)\}?|(?<![a-zA-Z])C\((\d+),\s*(\d+)\)",
      lambda found: rf"\binom{{{found[1] or found[3]}}}{{{found[2] or found[4]}}}"),
-    (r"^\s*\\approx(?![a-zA-Z])", ""),
+    (r"\\(gcd|lcm)\s*\(\s*(\d{1,20})\s*,\s*(\d{1,20})\s*\)",
+     lambda found: str(getattr(math, found[1])(int(found[2]), int(found[3])))),
+    (r"(-?\d{1,20})\s*\\bmod\s*\{?\s*([1-9]\d{0,19})\s*\}?$",
+     lambda found: rf"{int(found[1]) % int(found[2])}\pmod{{{found[2]}}}"),
+    (r"\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r"\\overline{\1\2\3}"),
+    (r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}"),
+    (r"^\s*(?:\\(?:approx|simeq|sim|therefore)(?![a-zA-Z])|=)", ""),
 )]  # fmt: skip
 
 _TEXT = r"\\text\s*\{([^{}]*)\}"
@@ -150,7 +158,11 @@ def _split(text: str, ending: re.Pattern[str]) -> tuple[str, str]:
 
 def _strip_noise(text: str) -> str:
     """Write characters as LaTeX, and remove math delimiters and typesetting."""
-    text = _ROOT.sub(r"\\sqrt{\1}", _in_latex(text)).replace(r"\$", "").translate(_CHARACTERS)
+    text = (
+        _ROOT.sub(lambda found: rf"\sqrt{_DEGREES[found[1]]}{{{found[2]}}}", _in_latex(text))
+        .replace(r"\$", "")
+        .translate(_CHARACTERS)
+    )
     for pattern, by in _TYPESETTING:
         text = pattern.sub(by, text)
     text = _END.sub("", text.strip())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.rewards import comparison, equality
+from meds_openrlhf.rewards import comparison, equality, math_string
 from meds_openrlhf.rewards.equality import LONGEST_VALUE
 from meds_openrlhf.rewards.grading import is_right
 from meds_openrlhf.runtime.verifier import AnswerVerifier
@@ -60,6 +60,7 @@ def test_strings_that_are_equal_only_in_compatible_characters_are_not(number: st
 def test_a_missing_label_equals_nothing(label: object) -> None:
     for answer in ("None", "", "nan", "[]", "{}", "7"):
         assert is_right(f"\\boxed{{{answer}}}", label) is False
+        assert math_string.is_right(f"\\boxed{{{answer}}}", label) is False
 
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
