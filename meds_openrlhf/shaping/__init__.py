@@ -1,1 +1,5 @@
-"""Reward shaping: turns the size of a cluster of past errors into the reward that the policy is trained on."""
+"""What a memory of past errors does to rewards and advantages: one file a method, and the law that all of them obey.
+
+numpy alone, so that it works in any trainer. A method is a subclass of `method.Method` with a line in
+`methods.methods_of`; `law.shaped_advantages` applies methods to a step.
+"""

@@ -9,11 +9,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.shaping.method import Advantages, Bools, Change, Floats, Method, Step
+
 LOWEST, HIGHEST = 0.25, 4.0  # limits of a weight, before the mean is made 1 again
 KAPPA = 0.25  # minus the mean advantage of a group without a right response
 
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+
+class Weights(Method):
+    """`cluster_weights` on the negative advantages of wrong responses, and of extras."""
+
+    def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
+        """Weigh the group's advantages, and give extras minus `KAPPA` times their weights."""
+        weights = cluster_weights(step.cluster_size, ~step.correct, step.has_row)
+        factor = pressure(so_far.outcomes(), weights, ~step.correct)
+        return Change(factor, np.where(step.is_extra, -KAPPA * weights, 0.0))
+
+
+class Extras(Method):
+    """Groups without a right response have the advantage minus `KAPPA`; the others keep theirs."""
+
+    def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
+        """Give extras their advantage."""
+        return Change(np.ones(rewards.shape), np.where(step.is_extra, -KAPPA, 0.0))
 
 
 def cluster_weights(sizes: NDArray[np.integer], wrong: Bools, has_row: Bools) -> Floats:
@@ -45,15 +62,3 @@ def pressure(advantages: NDArray[np.floating], weights: Floats, wrong: Bools) ->
     after = (before * weights).sum(axis=1, keepdims=True)
     scale = before.sum(axis=1, keepdims=True) / np.where(after < 0, after, 1.0)
     return np.where(pressed, weights * scale, 1.0)
-
-
-def shuffled(sizes: NDArray[np.integer], rows: Bools, seed: list[int]) -> NDArray[np.integer]:
-    """Return ``sizes`` (g, N) exchanged at random among the responses of each group that have ``rows`` (g, N).
-
-    A control: the same sizes without their information.
-    """
-    keys = np.where(rows, np.random.default_rng(seed).random(rows.shape), np.inf)
-    drawn, places = np.argsort(keys, axis=1), np.argsort(~rows, axis=1, kind="stable")  # rows first, in two orders
-    result = np.empty_like(sizes)
-    np.put_along_axis(result, places, np.take_along_axis(sizes, drawn, axis=1), axis=1)
-    return np.where(rows, result, sizes)

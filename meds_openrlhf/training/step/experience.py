@@ -3,9 +3,7 @@
     run the models     OpenRLHF's forward passes, while the policy's ranks record layer logits
     collect            rewards, verdicts and recorded features, in the order of the samples
     ask                the memory for the cluster of each remembered rollout, and its size
-    shape              the rewards by these sizes (`shaping.methods`)
-    advantages         OpenRLHF's, from the shaped rewards; a wrong rollout's are at most max(0, those from raw rewards)
-    weigh              the advantages by these sizes instead, and those of groups without a right rollout
+    shape              rewards and OpenRLHF's advantages by these sizes, within the law (`shaping.law`)
 
 The raw reward stays unchanged: dynamic filtering uses it earlier, and ``info["reward"]`` and all of OpenRLHF's metrics
 keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; without a memory it is the raw one.
@@ -16,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import lcm
 from typing import Any
@@ -28,7 +26,6 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
-from scipy.signal import lfilter
 
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.function import load_function
@@ -38,11 +35,13 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, weigh
-from meds_openrlhf.shaping.penalty import penalty_effect
-from meds_openrlhf.shaping.weights import shuffled
+from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
+from meds_openrlhf.shaping.method import Step
+from meds_openrlhf.shaping.methods import methods_of
+from meds_openrlhf.shaping.shuffled import shuffled
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
+from meds_openrlhf.training.step.advantages import TokenAdvantages, discounted_sums
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import (
@@ -95,6 +94,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         file = None if self._keeps_logits else context.meds.features.function
         self._function = None if file is None else load_function(file, layers=0, hidden=0)
         self._transform = transform_of(context.meds)
+        self._methods = methods_of(context.meds)
         self._has_told_of_engines = False
 
     @torch.no_grad()
@@ -110,9 +110,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             for experience in experiences:
                 experience.rollout_log_probs = None
         answer, label, size = self._ask(collected, step)
-        counted = self._counted(collected, size, step)
-        shaped = shape(collected.raw, collected.correct, counted, self._context.meds.penalty)
-        trained, effect = self._advantages(experiences, collected, counted, shaped)
+        trained, shaped, effect = self._advantages(experiences, collected, self._counted(collected, size, step))
         if answer is not None:
             rewards = collected.raw, shaped, collected.correct
             metrics |= step_metrics(answer, *rewards, effect, recorded.seconds) | self._eigen_ratios(collected, answer)
@@ -227,75 +225,45 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
 
     def _advantages(
-        self,
-        experiences: list[Experience],
-        collected: Collected,
-        size: NDArray[np.integer],
-        shaped: NDArray[np.floating],
-    ) -> tuple[list[Experience], float]:
-        """Return experiences with advantages from the ``shaped`` rewards (n,), and the effect of the memory on them.
+        self, experiences: list[Experience], collected: Collected, size: NDArray[np.integer]
+    ) -> tuple[list[Experience], NDArray[np.float64], float]:
+        """Return experiences with advantages, the shaped rewards (n,), and the memory's effect (`shaping.law`).
 
-        Penalizing other rollouts raises a wrong rollout's normalized advantage, so it is capped at max(0, its advantage
-        from raw rewards). Weights and the `answer_bonus` come afterwards. Metrics keep the raw rewards.
+        Metrics keep the raw rewards.
         """
-        meds, raw, shaped = self._context.meds, collected.raw, shaped.astype(collected.raw.dtype)
-        wrong, has_row = self._grouped(~collected.correct), self._grouped(collected.has_feature)
-        is_extra = self._grouped(collected.is_extra)
-        counted, counted_raw = (np.where(is_extra, np.float32(0), self._grouped(all_)) for all_ in (shaped, raw))
-        trained = self._from_rewards(experiences, counted)
-        if not np.array_equal(counted, counted_raw):
-            _cap_wrong(trained, self._from_rewards(experiences, counted_raw), collected.correct)
-        effect = penalty_effect(counted_raw, counted)
-        if meds.penalty.form == "weights" or meds.penalty.extras:
-            outcome = self._grouped(values_in_order(trained, [_outcomes(batch) for batch in trained]))
-            factors, added = weigh(outcome, self._grouped(size), wrong, has_row, is_extra, meds.penalty.form)
-            _change(trained, factors.reshape(-1), added.reshape(-1))
-            effect = penalty_effect(outcome, outcome * factors) if meds.penalty.form == "weights" else effect
-        bonus = advantages_added(size, collected.has_feature, meds.exploration)
-        if bonus is not None:
-            _change(trained, np.ones(len(bonus)), bonus)
-        for experience in trained:
-            experience.rewards = torch.from_numpy(shaped[experience.index])
+        step = Step(
+            reward=self._grouped(collected.raw),
+            correct=self._grouped(collected.correct),
+            cluster_size=self._grouped(size),
+            has_row=self._grouped(collected.has_feature),
+            is_extra=self._grouped(collected.is_extra),
+        )
+        trained, groups, effect = shaped_advantages(step, self._methods, partial(self._estimate, experiences))
+        shaped = groups.reshape(-1)
+        trained_on = shaped.astype(collected.raw.dtype)
+        for experience in trained.experiences:
+            experience.rewards = torch.from_numpy(trained_on[experience.index])
             experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return trained, effect
+        return trained.experiences, shaped, effect
 
-    def _from_rewards(self, experiences: list[Experience], groups: NDArray[np.float32]) -> list[Experience]:
-        """Return copies of the experiences with advantages from rewards, ``groups`` (g, N).
-
-        They are computed by the estimator, or by a method that replaces it. In that case the estimator gets rewards of
-        0 and adds only terms such as the KL penalty.
-        """
-        instead = advantages_instead(groups, self._context.meds.exploration)
-        if instead is None:
-            return self._estimated(experiences, self._without_equal_groups(groups))
-        copies = self._estimated(experiences, np.zeros(groups.size, np.float32))
-        _change(copies, np.ones(len(instead)), instead)
-        deviation = groups.std(axis=1, ddof=1).repeat(groups.shape[1])
-        for experience in copies:
-            experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
-        return copies
-
-    def _estimated(self, experiences: list[Experience], rewards: NDArray[np.float32]) -> list[Experience]:
-        """Return copies of the experiences with the advantages that OpenRLHF estimates from ``rewards`` (n,)."""
+    def _estimate(
+        self, experiences: list[Experience], rewards: NDArray[np.floating], is_replaced: bool
+    ) -> TokenAdvantages:
+        """Return OpenRLHF's advantages from rewards (g, N); with ``is_replaced`` only terms such as a KL penalty."""
+        given = without_equal_groups(rewards) if self.advantage_estimator == "group_norm" else rewards
+        given = (np.zeros_like(rewards) if is_replaced else given).reshape(-1)
         copies = [copy.copy(experience) for experience in experiences]
         for experience in copies:
             experience.info = dict(experience.info)
-            experience.rewards = torch.from_numpy(rewards[experience.index])
+            experience.rewards = torch.from_numpy(given[experience.index])
         with replaced(experience_maker, apply_length_penalties=lambda *_: None):  # `_collect` has applied them
             self.compute_advantages_and_returns(copies)  # sets advantages and returns in place
-        return copies
-
-    def _without_equal_groups(self, groups: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the rewards (n,) of ``groups`` (g, N); with group_norm, 0 in groups whose rewards are all equal.
-
-        In float32 the mean of sixteen values of -0.2 is not exactly -0.2, and OpenRLHF divides the difference by a
-        deviation of 0 plus 1e-9. Without this correction a group at the limit of the penalty would get advantages of 15
-        instead of 0.
-        """
-        equal = groups.max(axis=1, keepdims=True) == groups.min(axis=1, keepdims=True)
-        is_relative = self.advantage_estimator == "group_norm"
-        return np.where(equal & is_relative, np.float32(0), groups).reshape(-1)
+        if is_replaced:
+            deviation = rewards.std(axis=1, ddof=1).repeat(rewards.shape[1])
+            for experience in copies:
+                experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
+        return TokenAdvantages(copies, rewards.shape[1])
 
     def get_advantages_and_returns(
         self,
@@ -312,7 +280,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         if action_mask is not None:
             values, rewards = action_mask * values, action_mask * rewards
         later = torch.nn.functional.pad(values[:, 1:], (0, 1))
-        advantages = _discounted_sums((rewards + gamma * later - values).float(), gamma * lambd)
+        advantages = discounted_sums((rewards + gamma * later - values).float(), gamma * lambd)
         return advantages, advantages + values
 
     def get_cumulative_returns(
@@ -322,7 +290,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 
         It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
         """
-        return _discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
+        return discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
 
     def _eigen_ratios(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
         """Return the metrics of the layer logits of wrong and of right answers, if the memory has layer logits."""
@@ -362,33 +330,3 @@ def metrics_of_policy(
         "rollout/distinct_wrong_answers": float(np.mean(distinct)),
         "policy_entropy": -total / max(tokens, 1),
     }
-
-
-def _discounted_sums(values: torch.Tensor, factor: float) -> torch.Tensor:
-    """Return ``sums[t] = values[t] + factor * sums[t + 1]`` (B, A), in that order of operations."""
-    backwards = lfilter(np.ones(1, np.float32), np.array([1, -factor], np.float32), values.numpy()[:, ::-1])
-    return torch.from_numpy(backwards[:, ::-1].copy())
-
-
-def _outcomes(experience: Experience) -> NDArray[np.floating]:
-    """Return the advantages (B,) of whole responses: the means over their generated tokens."""
-    tokens = experience.action_mask.sum(dim=1).clamp(min=1)
-    return np.asarray((experience.advantages * experience.action_mask).sum(dim=1) / tokens)
-
-
-def _change(experiences: Sequence[Experience], factors: NDArray[np.floating], added: NDArray[np.floating]) -> None:
-    """Multiply the advantages and returns of each sample's tokens by its factor (n,), and add its value (n,)."""
-    for experience in experiences:
-        by, plus = (torch.from_numpy(values[experience.index].astype(np.float32)) for values in (factors, added))
-        tokens = plus[:, None] * experience.action_mask
-        experience.advantages = experience.advantages * by[:, None] + tokens
-        experience.returns = experience.returns * by[:, None] + tokens
-        experience.info["return"] = experience.info["return"] * by + plus
-
-
-def _cap_wrong(experiences: Sequence[Experience], unshaped: Sequence[Experience], correct: NDArray[np.bool_]) -> None:
-    """Cap the advantages of wrong rollouts at max(0, their advantage in ``unshaped``)."""
-    for experience, other in zip(experiences, unshaped, strict=True):
-        capped = torch.minimum(experience.advantages, other.advantages.clamp(min=0))
-        right = torch.from_numpy(correct[experience.index])[:, None]
-        experience.advantages = torch.where(right, experience.advantages, capped)

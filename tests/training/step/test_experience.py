@@ -11,7 +11,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.penalty import penalty_effect
+from meds_openrlhf.shaping.law import penalty_effect
 from meds_openrlhf.training.step.experience import metrics_of_policy
 from meds_openrlhf.training.step.samples import generated_tokens
 from tests.training.step.rollouts import (

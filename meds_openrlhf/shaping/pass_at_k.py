@@ -1,4 +1,8 @@
-"""Advantages of other methods against collapse, for comparison with the penalty; see docs/recipes/rivals.md."""
+"""Pass@k training: a group's advantages are those of a subset of k responses that scores its best reward.
+
+Chen et al., "Pass@k Training for Adaptively Balancing Exploration and Exploitation of Large Reasoning Models" (2025);
+see docs/recipes/rivals.md.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,21 @@ from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+
+from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
+
+
+class PassAtK(Method):
+    """Advantages of pass@k training in place of the estimator's."""
+
+    replaces_estimator = True
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+
+    def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
+        """Add `pass_at_k_advantages` to terms such as a KL penalty, which are all that the estimator has given."""
+        return Change(np.ones(rewards.shape), pass_at_k_advantages(rewards, self._k))
 
 
 def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.float64]:
@@ -15,9 +34,8 @@ def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.fl
 
         advantage_i = (mean of R(S) over the S that contain i - mean of R(S)) / deviation of R(S)
 
-    For rewards of 0 and 1 these are the closed forms of Chen et al., "Pass@k Training for Adaptively Balancing
-    Exploration and Exploitation of Large Reasoning Models" (2025), Equations 14 and 15; 1e-6 is added to the deviation
-    as in their code. Sorting the rewards extends them to any rewards, such as rewards minus a penalty. A group's
+    For rewards of 0 and 1 these are the paper's closed forms, Equations 14 and 15; 1e-6 is added to the deviation as in
+    its code. Sorting the rewards extends them to any rewards, such as rewards minus a penalty. A group's
     advantages have mean 0, and are exactly 0 if every subset has the same best reward. ``rewards``: (g, N). Raises
     ValueError if k is not between 1 and N.
     """
@@ -48,13 +66,3 @@ def _shares_of_subsets(size: int, k: int) -> tuple[NDArray[np.float64], NDArray[
         for j in range(1, size):
             given[:j, j] = comb(j - 1, k - 2) / subsets_with_one
     return is_best, given
-
-
-def answer_bonus(counts: NDArray[np.integer], *, weight: float, baseline: float) -> NDArray[np.float64]:
-    """Return ``weight * (min(1, sqrt(1 / count)) - baseline)`` (n,) float64, to be added to the advantages.
-
-    Song et al., "Outcome-based Exploration for LLM Reasoning" (2025), UCB with a constant baseline (UCB-Con).
-    ``counts`` (n,): how often the response's final answer was given to its prompt before.
-    """
-    bonus: NDArray[np.float64] = 1.0 / np.sqrt(np.maximum(counts, 1))
-    return weight * (bonus - baseline)

@@ -1,0 +1,55 @@
+"""OpenRLHF's advantages per token as `shaping.law` sees them: to be read, changed and capped for whole responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from openrlhf.trainer.ppo_utils.experience import Experience
+from scipy.signal import lfilter
+
+from meds_openrlhf.shaping.law import capped
+from meds_openrlhf.shaping.method import Bools, Change
+from meds_openrlhf.training.step.samples import values_in_order
+
+
+@dataclass(frozen=True)
+class TokenAdvantages:
+    """The advantages and returns (B, A) in a step's ``experiences``, with ``group`` responses to each prompt."""
+
+    experiences: list[Experience]
+    group: int
+
+    def outcomes(self) -> NDArray[np.floating]:
+        """Return the advantages (g, N) of whole responses: the means over their generated tokens."""
+        return values_in_order(self.experiences, map(_outcomes, self.experiences)).reshape(-1, self.group)
+
+    def change(self, change: Change) -> None:
+        """Change the advantages and returns of each response's tokens."""
+        factors, added = (values.reshape(-1).astype(np.float32) for values in change)
+        for experience in self.experiences:
+            by, plus = (torch.from_numpy(values[experience.index]) for values in (factors, added))
+            tokens = plus[:, None] * experience.action_mask
+            experience.advantages = experience.advantages * by[:, None] + tokens
+            experience.returns = experience.returns * by[:, None] + tokens
+            experience.info["return"] = experience.info["return"] * by + plus
+
+    def cap(self, unshaped: TokenAdvantages, correct: Bools) -> None:
+        """Cap the advantages of wrong responses, token by token; returns stay."""
+        right = correct.reshape(-1, 1)
+        for experience, other in zip(self.experiences, unshaped.experiences, strict=True):
+            advantages = capped(experience.advantages.numpy(), other.advantages.numpy(), right[experience.index])
+            experience.advantages = torch.from_numpy(advantages)
+
+
+def discounted_sums(values: torch.Tensor, factor: float) -> torch.Tensor:
+    """Return ``sums[t] = values[t] + factor * sums[t + 1]`` (B, A), in that order of operations."""
+    backwards = lfilter(np.ones(1, np.float32), np.array([1, -factor], np.float32), values.numpy()[:, ::-1])
+    return torch.from_numpy(backwards[:, ::-1].copy())
+
+
+def _outcomes(experience: Experience) -> NDArray[np.floating]:
+    tokens = experience.action_mask.sum(dim=1).clamp(min=1)
+    return np.asarray((experience.advantages * experience.action_mask).sum(dim=1) / tokens)
