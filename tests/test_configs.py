@@ -94,7 +94,7 @@ def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:
 
 def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
     names = list(yaml.safe_load(ABLATIONS.read_text()))
-    assert {"single", "28-diff", "14-diff", "28", "14", "same-answer", "this-step", "weights"} <= set(names)
+    assert {"single", "28-diff", "14-diff", "28", "14", "same-answer", "weights"} <= set(names)
     for model in MODELS:
         assert len({ablation(name, model).meds.run_dir for name in names}) == len(names)
 

@@ -43,6 +43,12 @@ def test_features_memory_and_shaping_know_nothing_of_openrlhf() -> None:
                 assert not OPENRLHF.search(node.id if isinstance(node, ast.Name) else node.attr), name
 
 
+def test_shaping_knows_nothing_but_settings() -> None:
+    for name, tree in modules("shaping"):
+        inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
+        assert inside <= {"config", "shaping"}, name
+
+
 def test_the_rooms_of_training_know_each_other_one_way() -> None:
     """run knows all; start knows the step, which is what it starts; the host's ways know nobody."""
     below = {"host": set[str](), "watch": {"host"}, "step": {"host", "watch"}, "start": {"host", "watch", "step"}}

@@ -11,6 +11,7 @@ import yaml
 
 from meds_openrlhf.config.credentials import HIDDEN, credentials_in
 from meds_openrlhf.config.errors import ConfigError, suggestion
+from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.section import build
 from meds_openrlhf.files import read_file
@@ -60,7 +61,7 @@ def load_config(
 
 def settings_of(flat: Mapping[str, Any]) -> MedsSettings:
     """Our settings, given by full name such as ``meds.penalty.alpha``. Raises ConfigError if they are wrong."""
-    return build(MedsSettings, _nested(flat).get("meds", {}), "meds")
+    return build(MedsSettings, _nested(without_removed(flat)).get("meds", {}), "meds")
 
 
 def read_variant(reference: object) -> tuple[str, dict[str, Any]]:

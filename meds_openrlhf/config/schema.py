@@ -96,10 +96,6 @@ class PenaltySettings(Section, name="meds.penalty"):
     advantages; dynamic filtering has generated and dropped them. Fewer if it drops fewer."""
     shuffled: bool = False
     """A control: exchange the cluster sizes of a group's rollouts at random."""
-
-    scope: Literal["history", "batch"] = "history"
-    """"history": clusters of the rollouts of earlier steps. "batch": clusters of this step's rollouts, with a bonus of
-    ``min(alpha / cluster size, beta)`` in place of the penalty."""
     alpha: NotNegative = 0.1
     """How steeply the penalty grows with the logarithm of the cluster's size."""
     beta: NotNegative = 0.2
@@ -221,10 +217,6 @@ class MedsSettings(Section, name="meds"):
             memory.require_default(OVERRIDES, 'does not apply to the preset "equal", which clusters equal vectors.')
             hint = f'must be set for meds.memory.preset "{EQUAL}", because layer logits are never equal.'
             features.require(features.function is not None, "function", hint)
-        if penalty.scope == "batch":
-            hint = 'concerns earlier rollouts, which meds.penalty.scope "batch" ignores.'
-            memory.require_default(("assignment", "noise"), hint)
-            penalty.require_default(("form", "shuffled"), hint)
         if penalty.form == "weights":
             hint = 'must be "wrong" or "both" for meds.penalty.form "weights", which are of wrong rollouts.'
             memory.require(memory.remember != "right", "remember", hint)
@@ -246,4 +238,3 @@ class MedsSettings(Section, name="meds"):
             hint = 'must be "{}" for meds.exploration.answer_bonus.'
             memory.require(memory.preset == ANSWERS, "preset", hint.format(ANSWERS))
             memory.require(memory.remember == "both", "remember", hint.format("both"))
-            penalty.require(penalty.scope == "history", "scope", hint.format("history"))

@@ -136,13 +136,13 @@ def step_of(batch: pa.RecordBatch) -> int:
 
 def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
     """Return the key (prompt and verdict) and the number of rows of each run of rows with the same key."""
-    code, names = group_codes(rows)
+    code, names = _group_codes(rows)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     counts = np.diff(np.r_[first, len(rows)]).tolist()
     return [((names[number // 2], number % 2 == 1), count) for number, count in zip(code[first].tolist(), counts)]
 
 
-def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
+def _group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
     """Return a code (n,) per row, ``2 * place + correct``, and the prompts; ``place`` is the row's prompt's index."""
     keys, correct = rows.column("prompt").dictionary_encode(), rows.column("correct")
     codes = keys.indices.to_numpy().astype(np.int64) * 2 + correct.to_numpy(zero_copy_only=False)
@@ -151,5 +151,5 @@ def group_codes(rows: pa.RecordBatch) -> tuple[NDArray[np.int64], list[str]]:
 
 def group_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Reorder rows so that those of one prompt and verdict are adjacent: prompts in the order of their first row."""
-    order = np.argsort(group_codes(rows)[0], kind="stable")
+    order = np.argsort(_group_codes(rows)[0], kind="stable")
     return rows if np.array_equal(order, np.arange(len(rows))) else rows.take(pa.array(order))

@@ -11,6 +11,7 @@ from typing import Any
 from meds_openrlhf.config.credentials import redacted
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, flatten, load_config, read_mapping
+from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.files import UnusableFileError, read_file
 from meds_openrlhf.paths import RunPaths
@@ -19,7 +20,7 @@ from meds_openrlhf.paths import RunPaths
 KEY_SETTINGS = (
     "actor.model_name_or_path", "data.prompt_dataset", "algo.advantage.estimator", "meds.enabled",
     "meds.memory.preset", "meds.memory.remember", "meds.features.layers", "meds.features.difference",
-    "meds.penalty.form", "meds.penalty.scope", "meds.penalty.alpha", "meds.penalty.beta", "meds.penalty.shuffled",
+    "meds.penalty.form", "meds.penalty.alpha", "meds.penalty.beta", "meds.penalty.shuffled",
     "meds.penalty.extras", "meds.policy.entropy_advantage.alpha",
     "actor.adam.lr", "actor.eps_clip_low_high", "algo.kl.init_coef", "algo.dynamic_filtering_enable",
     "rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.temperature", "rollout.max_new_tokens",
@@ -54,7 +55,9 @@ def config_of(paths: RunPaths) -> RunConfig | None:
 
 def flat_settings(paths: RunPaths) -> dict[str, Any]:
     """The settings in the run's file by dotted name; credentials are replaced with ``"***"``."""
-    return flatten(redacted(read_mapping(paths.config, "RUN"), os.environ)) if paths.config.exists() else {}
+    if not paths.config.exists():
+        return {}
+    return flatten(redacted(without_removed(read_mapping(paths.config, "RUN")), os.environ))
 
 
 def compare_settings(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,8 +105,7 @@ def _memory_in_words(meds: MedsSettings) -> str:
     elif penalty.alpha == 0 or penalty.beta == 0:
         words = f"errors remembered ({preset}), no penalty"
     else:
-        what = "bonus within the step" if penalty.scope == "batch" else "MEDS"
-        words = f"{what} ({preset}, alpha {penalty.alpha}, beta {penalty.beta})"
+        words = f"MEDS ({preset}, alpha {penalty.alpha}, beta {penalty.beta})"
     return f"{words}, sizes shuffled" if penalty.shuffled else words
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.method import Method
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
-from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
-from meds_openrlhf.shaping.penalty import cluster_penalty, rarity_bonus, shaped_reward
+from meds_openrlhf.shaping.penalty import cluster_penalty, shaped_reward
 from meds_openrlhf.shaping.weights import KAPPA, cluster_weights, pressure
 
 
@@ -25,10 +23,7 @@ def shape(
     """
     if settings.form == "weights":
         return raw.astype(np.float64)
-    limits = {"alpha": settings.alpha, "beta": settings.beta}
-    if settings.scope == "batch":
-        return raw + rarity_bonus(sizes, **limits)
-    return shaped_reward(raw, cluster_penalty(sizes, **limits), correct)
+    return shaped_reward(raw, cluster_penalty(sizes, alpha=settings.alpha, beta=settings.beta), correct)
 
 
 def weigh(
@@ -46,20 +41,6 @@ def weigh(
     """
     weights = cluster_weights(sizes, wrong, has_row) if form == "weights" else np.ones(wrong.shape)
     return pressure(advantages, weights, wrong), np.where(is_extra, -KAPPA * weights, 0.0)
-
-
-def sizes_in_batch(features: NDArray[np.float64], codes: NDArray[np.int64], method: Method) -> NDArray[np.int32]:
-    """Return for each row the size (n,) int32 of its cluster in the step, including the row itself; 1 for noise.
-
-    For comparison with the memory (meds.penalty.scope: batch). Rows of ``features`` (n, d) with the same value in
-    ``codes`` (n,) are clustered together.
-    """
-    order = np.argsort(codes, kind="stable")
-    offsets = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-2))  # no code is negative
-    labels = np.empty(len(codes), np.int32)
-    labels[order] = cluster_sets(features[order], offsets, method)
-    _, cluster_of, counts = np.unique(np.stack([codes, labels]), axis=1, return_inverse=True, return_counts=True)
-    return np.where(labels == NOISE, 1, counts[cluster_of.reshape(-1)]).astype(np.int32)
 
 
 def advantages_instead(rewards: NDArray[np.floating], settings: ExplorationSettings) -> NDArray[np.float64] | None:

@@ -19,16 +19,6 @@ def cluster_penalty(sizes: NDArray[np.integer], *, alpha: float, beta: float) ->
     return penalty
 
 
-def rarity_bonus(sizes: NDArray[np.integer], *, alpha: float, beta: float) -> NDArray[np.float64]:
-    """Return ``min(alpha / size, beta)`` (n,) float64, larger if fewer rollouts of the step are similar.
-
-    ``sizes`` (n,): the number of the step's rollouts in the rollout's cluster, including itself; 0 for a rollout that
-    is not clustered, whose bonus is 0. For comparison with the penalty: the same features without history.
-    """
-    bonus: NDArray[np.float64] = np.minimum(alpha / np.maximum(sizes, 1), beta)
-    return np.where(sizes > 0, bonus, 0.0)
-
-
 def shaped_reward(
     raw: NDArray[np.floating], penalty: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ import pytest
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
 from meds_openrlhf.config.loader import settings_of
 from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.removed import without_removed
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -77,7 +78,6 @@ TEXTS = "must be a list of texts that are not empty."
 FUNCTION, ANSWERS = "--meds.features.function=f.py", "--meds.memory.preset=answers"
 OPENINGS = "meds.features.answer_openings"
 PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus=0.1"
-BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,11 @@ BOTH = f"{BONUS} {ANSWERS} --meds.memory.remember=both"
         (f"{FUNCTION} {ANSWERS}", f"meds.features.function=f.py: {NO_LOGITS}"),
         (f"{ANSWERS} --meds.features.layers=all", f"meds.features.layers=all: {NO_LOGITS}"),
         (f"{ANSWERS} --meds.memory.noise=cluster", 'noise=cluster: does not apply to the preset "answers", which'),
-        ("--meds.penalty.scope=batch --meds.memory.noise=none", "noise=none: concerns earlier rollouts, which meds."),
         (f"{PASS} {BONUS}", "pass_at_k=4: cannot be combined with answer_bonus; both change the advantage. Leave it"),
         (f"{PASS} --meds.enabled=false", "pass_at_k=4: needs meds.enabled: true; to compare without a penalty, set m"),
         (BONUS, 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
         (f"{BONUS} {ANSWERS}", 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
-        (f"{BOTH} --meds.penalty.scope=batch", 'scope=batch: must be "history" for meds.exploration.answer_bonus.'),
+        ("--meds.penalty.scope=batch", 'meds.penalty.scope=batch: was removed, and only "history" is read. Leave it '),
         ("--logger.wandb.key=secret", "logger.wandb.key=***: credentials are read from the environment, because"),
         ("stray --a 1", "argument=stray: is not an override. Write --section.key VALUE."),
     ],
@@ -134,6 +133,34 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
         MemorySettings(remember="none")  # type: ignore[arg-type]
     meds = settings_of({"meds.run_dir": "r", "meds.penalty.beta": 1, "meds.features.answer_openings": ["a", "b"]})
     assert (type(meds.penalty.beta), meds.features.answer_openings) == (float, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "text", ["meds: {run_dir: r, penalty: {scope: history}}", "meds.run_dir: r\nmeds.penalty.scope: history"]
+)
+def test_a_removed_setting_at_its_default_is_as_if_it_were_absent(tmp_path: Path, text: str) -> None:
+    config = load_config(write(tmp_path, text))
+    assert config == load_config(write(tmp_path, "meds: {run_dir: r}"))
+    assert "scope" not in config.as_yaml()
+
+
+REMOVED = {"a.b": 0, "c.d": ["\\boxed{"]}
+
+
+def test_removed_names_at_their_defaults_are_left_out_of_a_tree() -> None:
+    kept = {"a": {"x": 1}, "b": 5, "y": {"a.b": 5}, 7: None}
+    for openings in (["\\boxed{"], ("\\boxed{",)):
+        assert without_removed({**kept, "a": {"x": 1, "b": 0}, "c.d": openings}, REMOVED) == kept
+
+
+@pytest.mark.parametrize("value", [1, False, 0.0, "0", None, [0]])
+def test_a_removed_name_with_another_value_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match=r"a\.b.*: was removed, and only 0 is read\. Do this\.$"):
+        without_removed({"a": {"b": value}}, REMOVED, "Do this.")
+    with pytest.raises(
+        ConfigError, match=re.escape("c.d=['##']: was removed, and only [\"\\\\boxed{\"] is read. Leave")
+    ):
+        without_removed({"c.d": ["##"]}, REMOVED)
 
 
 @pytest.mark.parametrize(

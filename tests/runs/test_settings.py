@@ -12,10 +12,8 @@ from meds_openrlhf.run_folder import set_back
 from meds_openrlhf.runs.settings import compare_settings, flat_settings, method_in_words, names_of, planned_steps
 
 
-def config(
-    preset: str = "paper", alpha: float = 0.1, scope: str = "history", enabled: bool = True, **flags: object
-) -> RunConfig:
-    memory, penalty = MemorySettings(preset=preset), PenaltySettings(alpha=alpha, scope=scope)
+def config(preset: str = "paper", alpha: float = 0.1, enabled: bool = True, **flags: object) -> RunConfig:
+    memory, penalty = MemorySettings(preset=preset), PenaltySettings(alpha=alpha)
     return RunConfig(MedsSettings(run_dir="r", enabled=enabled, memory=memory, penalty=penalty), dict(flags))
 
 
@@ -29,7 +27,6 @@ def test_the_method_in_words() -> None:
     )
     rloo = {"algo.advantage.estimator": "rloo"}
     assert method_in_words(config(alpha=0.0, **rloo)) == "RLOO, errors remembered (paper), no penalty"
-    assert method_in_words(config(scope="batch", **rloo)).startswith("RLOO, bonus within the step (paper, alpha 0.1")
     assert method_in_words(config(enabled=False)) == "PPO, no memory"
     for penalty, words in (
         (PenaltySettings(form="weights", alpha=0.0), "PPO, MEDS by weights (paper)"),
@@ -55,6 +52,12 @@ def test_settings_side_by_side() -> None:
     ]
     (lr,) = compare_settings([{"actor.adam.lr": "1e-6"}, {"actor.adam.lr": 1e-6}])  # as YAML reads 1e-6 and 1.0e-6
     assert not lr["differs"]
+
+
+def test_removed_settings_at_their_defaults_are_not_compared(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.write_text("meds: {run_dir: r, penalty: {alpha: 0.1, scope: history}}\n")
+    assert flat_settings(paths) == {"meds.run_dir": "r", "meds.penalty.alpha": 0.1}
 
 
 def test_planned_steps_are_those_that_the_run_wrote(tmp_path: Path) -> None:

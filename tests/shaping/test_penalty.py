@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.shaping.penalty import cluster_penalty, penalty_effect, rarity_bonus, shaped_reward
+from meds_openrlhf.shaping.penalty import cluster_penalty, penalty_effect, shaped_reward
 
 
 def test_the_penalty_by_hand() -> None:
@@ -39,11 +39,6 @@ def test_without_a_penalty_rewards_stay_to_the_last_bit() -> None:
 def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in shape"):
         shaped_reward(np.zeros(2), np.zeros(3), np.zeros(2, bool))
-
-
-def test_the_bonus_of_rarity_by_hand() -> None:
-    sizes = np.array([0, 1, 2, 3, 8], dtype=np.int32)
-    np.testing.assert_allclose(rarity_bonus(sizes, alpha=0.6, beta=0.4), [0.0, 0.4, 0.3, 0.2, 0.075])
 
 
 def test_a_penalty_that_all_wrong_responses_get_alike_has_no_effect() -> None:

@@ -159,9 +159,6 @@ def require_exploration(config: RunConfig, args: SimpleNamespace) -> None:
     if exploration.answer_bonus and estimator == "gae":
         hint = "meds.exploration.answer_bonus does not support a critic. Use an estimator without one."
         raise ConfigError("algo.advantage.estimator", estimator, hint)
-    if responses == 1 and config.meds.enabled and config.meds.penalty.scope == "batch":
-        hint = "compares the responses to a prompt. Raise rollout.n_samples_per_prompt, which is 1."
-        raise ConfigError("meds.penalty.scope", "batch", hint)
 
 
 def require_lora(_config: RunConfig, args: SimpleNamespace) -> None:

@@ -35,10 +35,10 @@ from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.rows import group_codes, make_rows, prompt_key, remembered_rows
+from meds_openrlhf.memory.rows import make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, sizes_in_batch, weigh
+from meds_openrlhf.shaping.methods import advantages_added, advantages_instead, shape, weigh
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.shaping.weights import shuffled
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
@@ -76,7 +76,7 @@ class StepResult:
     experiences: list[Experience]
     collected: Collected
     label: NDArray[np.int32]  # (n,) clusters; UNASSIGNED without a label from the memory
-    cluster_size: NDArray[np.int32]  # (n,) 0 without a cluster; with scope "batch", of the cluster within the step
+    cluster_size: NDArray[np.int32]  # (n,) 0 without a cluster
     shaped: NDArray[np.floating]  # (n,) rewards
     metrics: dict[str, float]
 
@@ -212,11 +212,7 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         keys, features = [collected.keys[sample] for sample in remembered], collected.features[remembered]
         rows = make_rows(remembered, keys, collected.correct[remembered], features)
         answer = pool.observe(step, rows)
-        if self._context.meds.penalty.scope == "batch":
-            transformed = self._transform(features)
-            size[remembered] = sizes_in_batch(transformed, group_codes(rows)[0], self._context.meds.memory.method)
-        else:
-            label[remembered], size[remembered] = answer.label, answer.size
+        label[remembered], size[remembered] = answer.label, answer.size
         return answer, label, size
 
     def _counted(self, collected: Collected, size: NDArray[np.int32], step: int) -> NDArray[np.integer]:

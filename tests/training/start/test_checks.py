@@ -45,7 +45,7 @@ AGENT = "--reward.remote_url=null --train.agent_func_path=agent.py"
 OVERLONG = "--rollout.max_new_tokens=64 --reward.overlong_buffer_len"
 SHARED, CORRECTED = "--meds.placement.mode=colocate", "--algo.advantage.is_correction_level=token"
 HYBRID = "--actor.model_name_or_path=hybrid"
-PASS_AT, BATCH_SCOPE = "--meds.exploration.pass_at_k", "--meds.penalty.scope=batch"
+PASS_AT = "--meds.exploration.pass_at_k"
 ANSWER_BONUS = "--meds.exploration.answer_bonus=0.1 --meds.memory.preset=answers --meds.memory.remember=both"
 
 # What each check refuses, and a part of the message.
@@ -117,7 +117,6 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
         (f"{PASS_AT}=3 --algo.advantage.estimator=rloo", "algo.advantage.estimator=rloo: pass_at_k works only with"),
         (f"{ANSWER_BONUS} {CRITIC}", "algo.advantage.estimator=gae: meds.exploration.answer_bonus does not support a"),
-        (f"{BATCH_SCOPE} {ONE}", "meds.penalty.scope=batch: compares the responses to a prompt. Raise rollout."),
     ],
 }
 
@@ -160,7 +159,7 @@ FITTING = [
     AGENT,
 ]
 FITTING += [f"{OVERLONG}=64", f"{EXTRAS}=64 {FILTERED} {WEIGHTS}", f"{PROMPTS} --train.batch_size=16", f"{PASS_AT}=3"]
-FITTING += [f"{ANSWER_BONUS} {ONE}", f"{BATCH_SCOPE} --meds.enabled=false {ONE}"]
+FITTING += [f"{ANSWER_BONUS} {ONE}"]
 
 
 @pytest.mark.parametrize("words", FITTING)

@@ -8,12 +8,9 @@ import pytest
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.function import FeatureFunction
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory import rows as memory_rows
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.shaping.methods import sizes_in_batch
 from meds_openrlhf.shaping.penalty import penalty_effect
 from meds_openrlhf.training.step.experience import metrics_of_policy
 from meds_openrlhf.training.step.samples import generated_tokens
@@ -188,27 +185,6 @@ def test_responses_without_a_reward_end_the_run() -> None:
     samples[5].rewards = samples[5].scores = None
     with pytest.raises(RunLostError, match=r"^1 of 12 responses have no reward: reward.remote_url raised"):
         our_maker(arguments()).make_step(samples, 1)
-
-
-def test_the_bonus_of_a_batch_needs_no_history(tmp_path: Path) -> None:
-    maker, pool = memory_maker(arguments(), tmp_path, scope="batch", alpha=0.3, beta=0.2)
-    result = last_step(maker)
-    rows = pool.observed[0]
-    features, codes = FeatureTransform()(memory_rows.layer_logits_of(rows)), memory_rows.group_codes(rows)[0]
-    sizes, bonus = sizes_in_batch(features, codes, PRESETS["paper"]), np.zeros(12)
-    assert sizes.min() >= 1
-    bonus[rows.column("sample").to_numpy()] = np.minimum(0.3 / sizes, 0.2)
-    gained = by_sample(result.experiences, "shaped_reward") - by_sample(result.experiences, "reward")
-    assert gained.tolist() == pytest.approx(bonus.tolist())
-    assert result.metrics["meds/penalty_mean"] < 0
-
-
-def test_sizes_in_a_batch_count_a_groups_own_rows_and_noise_is_alone() -> None:
-    near, wobble, far, single = [1.0, 0, 0, 0], [1.01, 0, 0, 0], [0, 0, 0, 9.0], [0, 50.0, 0, 0]
-    features = np.array([near, near, wobble, far, [0, 0, 0, 9.01], single, near])
-    codes = np.array([0, 2, 0, 0, 0, 0, 0])
-    assert sizes_in_batch(features, codes, PRESETS["paper"]).tolist() == [3, 1, 3, 2, 2, 1, 3]
-    assert sizes_in_batch(features[:0], codes[:0], PRESETS["paper"]).tolist() == []
 
 
 def test_length_penalties_do_not_change_a_verdict() -> None:
