@@ -1,7 +1,7 @@
 """Manifests and formats: round trips, and what is refused before it can lead anywhere."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,8 @@ def test_a_manifest_that_is_wrong_is_named(tmp_path: Path, changes: dict | str, 
     [
         ({"format_version": 1, "old_field": 3}, ConfigError, "has a memory of format 1, but this version reads 3"),
         ({"features": 5}, MemoryCorruptionError, "wrong type"),
-        ({"step_offset": "7"}, MemoryCorruptionError, "wrong type"),
+        ({"shards": "7"}, MemoryCorruptionError, "wrong type"),
+        ({"step_offset": 7}, ConfigError, "with the version that wrote it"),
         ({"more": 1}, MemoryCorruptionError, "is not a memory format"),
     ],
 )
@@ -68,6 +69,22 @@ def test_a_format_that_is_wrong_is_named(tmp_path: Path, changes: dict, error: t
     write_format(paths, FORMAT)
     paths.format.write_text(json.dumps({**json.loads(paths.format.read_text()), **changes}))
     with pytest.raises(error, match=rf"format\.json.*{message}"):
+        read_format(paths)
+
+
+def test_removed_fields_at_their_defaults_are_as_if_they_were_absent(tmp_path: Path) -> None:
+    paths = MemoryPaths(tmp_path)
+    old = {**asdict(FORMAT), "step_offset": 0}
+    paths.format.write_text(json.dumps(old))
+    assert read_format(paths) == FORMAT
+    commit_snapshot(paths, "s", SNAPSHOT)
+    content = json.loads(paths.snapshot("s").read_text())
+    paths.snapshot("s").write_text(json.dumps({**content, "format": old}))
+    assert read_snapshot(paths.snapshot("s")) == SNAPSHOT
+    paths.format.write_text(json.dumps({**old, "step_offset": 50}))
+    with pytest.raises(
+        ConfigError, match=r"^step_offset=50: was removed, and only 0 is read\. Read .*/format\.json with"
+    ):
         read_format(paths)
 
 
