@@ -10,6 +10,8 @@ from meds_openrlhf.config.errors import ConfigError
 
 # Settings by full name, with their defaults.
 REMOVED: dict[str, Any] = {
+    "meds.features.answer_openings": ["\\boxed{"],
+    "meds.memory.branch_from": None,
     "meds.penalty.scope": "history",
 }
 LEAVE_OUT = "Leave it out, or use the version that wrote it."

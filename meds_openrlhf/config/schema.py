@@ -58,8 +58,6 @@ class MemorySettings(Section, name="meds.memory"):
 
     shards: Count = 2
     """Number of Ray actors among which the memory's prompts are divided, each with one CPU on the driver's node."""
-    branch_from: str | None = None
-    """The snapshot that a new run's memory starts from, e.g. runs/old/memory/snapshots/global_step50.json."""
     remember: Literal["wrong", "right", "both"] = "wrong"
     """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately."""
     preset: Preset = "paper"

@@ -24,7 +24,7 @@ from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.branch import rewrite_memory
+from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, write_format

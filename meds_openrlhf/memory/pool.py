@@ -70,7 +70,7 @@ class MemoryPool:
         The answer is in the order of ``rows``; each of its times is the maximum over shards. Labels depend only on rows
         stored before this step. Raises the OSError, ValueError or MemoryCorruptionError of a shard.
         """
-        owner, step = owners_of(rows, len(self._shards)), step + self._format.step_offset
+        owner = owners_of(rows, len(self._shards))
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
         parts = [rows.take(pa.array(chosen)) for chosen in indices]
         answers = _get([shard.observe.remote(step, part) for shard, part in zip(self._shards, parts)])

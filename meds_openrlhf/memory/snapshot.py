@@ -10,6 +10,7 @@ from typing import Any
 
 from meds_openrlhf.config import method
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
 from meds_openrlhf.features import final_answer
 from meds_openrlhf.features.function import MOST_VALUES, FeatureFunction
@@ -21,8 +22,12 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 FORMAT_VERSION = 3
-BRANCH_SNAPSHOT = "branch"  # the snapshot of the rows that were copied from another memory
 ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
+# Fields of a format that this version does not have, by dotted name, with their defaults.
+REMOVED: dict[str, Any] = {
+    "features.answer_openings": ["\\boxed{"],
+    "step_offset": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -31,15 +36,13 @@ class MemoryFormat:
 
     ``model`` identifies the policy (architecture, layers, sizes), because logits of different models are not
     comparable. ``features`` records how rows are computed and compared (settings of ``meds.features``), because other
-    variants give other clusters. ``shards`` may change between starts. ``step_offset`` is the last step of the memory
-    that this one was branched from; its own steps are counted from there.
+    variants give other clusters. ``shards`` may change between starts.
     """
 
     shards: int
     layers: int
     model: dict[str, Any]
     features: dict[str, Any] = field(default_factory=dict)
-    step_offset: int = 0
     format_version: int = FORMAT_VERSION
 
     @staticmethod
@@ -86,22 +89,23 @@ class MemoryFormat:
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
-    # Without a format file, `branch.rewrite_memory` was interrupted, and the old folder has the format.
+    # Without a format file, `reshard.rewrite_memory` was interrupted, and the old folder has the format.
     path = paths.format if paths.format.exists() else paths.before.format
     return _parse_format(_read_json(path), path) if path.exists() else None
 
 
 def _parse_format(content: Any, source: Path) -> MemoryFormat:
-    """Parse a format. Raises ConfigError for another format version, MemoryCorruptionError for invalid content."""
+    """Parse a format. Raises ConfigError for one of another version, MemoryCorruptionError for invalid content."""
     try:
         version = content.get("format_version", FORMAT_VERSION)
         if version != FORMAT_VERSION:
             hint = f"has a memory of format {version}, but this version reads {FORMAT_VERSION}. Use its own version."
             raise ConfigError("meds.run_dir", str(source), hint)
-        found = MemoryFormat(**content)
+        advice = f"Read {source} with the version that wrote it."
+        found = MemoryFormat(**without_removed(content, REMOVED, advice))
         if not all(isinstance(value, dict) for value in (found.model, found.features)):
             raise TypeError("a field has the wrong type")
-        limits = {"shards": (1, MOST_SHARDS), "layers": (1, MOST_VALUES), "step_offset": (0, MOST_STEPS)}
+        limits = {"shards": (1, MOST_SHARDS), "layers": (1, MOST_VALUES)}
         for name, (least, most) in limits.items():
             number = getattr(found, name)
             if type(number) is not int or not least <= number <= most:

@@ -26,7 +26,7 @@ from meds_openrlhf.memory import log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.history import History
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
-from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, MemoryFormat, read_format, read_snapshot
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths, RunPaths, entries_of
 
 FEATURE_SETTINGS = ("layers", "difference", "normalize")  # those of `meds.features` that a memory's format stores
@@ -152,8 +152,7 @@ class ClusterFacts:
 class Overview:
     """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
 
-    Steps are the run's; those of the run that it was branched from are 0 and below. ``noise``: rows in no cluster;
-    ``biggest``: the largest clusters first.
+    ``noise``: rows in no cluster; ``biggest``: the largest clusters first.
     """
 
     prompts: int
@@ -177,8 +176,7 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
     wrong = sum(len(group.rows) for (_, correct), group in history.groups.items() if not correct)
     folders = memory.paths.shard_folders().values()
     files = [file for folder in folders for file in entries_of(memory.paths.root, folder) if file.suffix == ".arrow"]
-    offset = memory.format.step_offset
-    steps = (np.unique(rows.step) - offset).tolist()
+    steps = np.unique(rows.step).tolist()
     return Overview(
         prompts=history.prompts,
         wrong=wrong,
@@ -191,13 +189,13 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
         snapshots=[path.stem for path in memory.paths.manifests()],
         clusters=history.clusters,
         noise=history.noise,
-        biggest=heapq.nlargest(top, _facts(rows, offset), key=lambda cluster: cluster.size),
+        biggest=heapq.nlargest(top, _facts(rows), key=lambda cluster: cluster.size),
     )
 
 
-def _facts(rows: LoadedRows, offset: int) -> Iterator[ClusterFacts]:
+def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
     for (prompt, correct), group in rows.history.groups.items():
-        labels, steps = rows.history.labels[group.rows], rows.step[group.rows] - offset
+        labels, steps = rows.history.labels[group.rows], rows.step[group.rows]
         for label in range(group.clusters):
             seen = steps[labels == label]
             yield ClusterFacts(prompt, correct, len(seen), len(seen) / len(labels), int(seen.min()), int(seen.max()))
@@ -222,7 +220,7 @@ def verify_memory(memory: StoredMemory) -> Verification:
     run = memory.run
     whole = {marker.name for marker in run.markers()} if run is not None and run.complete.is_dir() else None
     for path in memory.paths.manifests():
-        if whole is None or path.stem in {BRANCH_SNAPSHOT, *whole}:
+        if whole is None or path.stem in whole:
             try:
                 snapshots[path] = read_snapshot(path)
             except MemoryCorruptionError as error:

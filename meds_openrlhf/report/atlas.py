@@ -111,7 +111,6 @@ def tables_of(atlas: Atlas) -> dict[str, Any]:
             "prompts": len(rows.prompts), "rows": len(rows), "clusters": len(atlas.clusters),
             "noise": int((rows.label == NOISE).sum()),
             "rollouts": len(atlas.rollouts), "texts": int(atlas.rollouts.has_text.sum()),
-            "before": int((rows.step <= 0).sum()),
         },
         "detailed": min(len(atlas.listed), atlas.limits.detailed_clusters),
         "compared": [] if rows.compared is None else np.flatnonzero(rows.compared).tolist(),

@@ -32,7 +32,7 @@ class ErrorRows:
     """Prompt i has the rows ``offsets[i]:offsets[i + 1]`` of n: wrong rows oldest first, then right rows.
 
     ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE. ``step`` is numbered as
-    in the run's metrics; steps of the run that it was branched from are 0 and below.
+    in the run's metrics.
     ``logits`` reads the rows of prompt i, and is None if rows have no logits; ``compared`` (N,) marks the layers that
     are clustered.
     """
@@ -78,7 +78,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     rows = ErrorRows(
         prompts=keys,
         offsets=offsets[::2].copy(),
-        step=stored.step[numbers].astype(np.int64) - memory.format.step_offset,
+        step=stored.step[numbers].astype(np.int64),
         sample=stored.sample[numbers].astype(np.int64),
         right=right,
         label=np.where(label >= 0, 2 * label + right, label),  # keep wrong and right clusters distinct

@@ -41,9 +41,9 @@ def wrong_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     rows, memory = logged_rollouts(run, columns), open_memory(run)
     if memory.format.holds_answers:
         raise ConfigError("RUN", str(run), "remembers final answers, not layer logits. Name another run.")
-    stored, offset = memory.table(), memory.format.step_offset
+    stored = memory.table()
     keys = pd.Index(place_key(rows["step"].to_numpy(), rows["sample"].to_numpy()))
-    place = keys.get_indexer(place_key(stored["step"].to_numpy() - offset, stored["sample"].to_numpy()))
+    place = keys.get_indexer(place_key(stored["step"].to_numpy(), stored["sample"].to_numpy()))
     order = np.argsort(place)[np.count_nonzero(place == NONE) :]
     remembered = np.zeros(len(rows), dtype=bool)
     remembered[place[order]] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.shaping.penalty import cluster_penalty
@@ -40,19 +39,18 @@ def kind(number: int, spread: float = 0.0, seed: int = 0) -> list[float]:
     return (middle + spread * np.random.default_rng(seed).normal(size=LAYERS)).tolist()  # type: ignore[no-any-return]
 
 
-def write_run(root: Path, steps: Sequence[Sequence[Rollout]], *, offset: int = 0) -> Path:
-    """A run of these steps, numbered from 1, in the memory from ``offset`` + 1."""
+def write_run(root: Path, steps: Sequence[Sequence[Rollout]]) -> Path:
+    """A run of these steps, numbered from 1."""
     root.mkdir(parents=True, exist_ok=True)
     memory = WrittenMemory(root / "memory", settings=ShardSettings(layers=LAYERS))
-    write_format(memory.paths, replace(memory.format, step_offset=offset))
     for step, rollouts in enumerate(steps, start=1):
-        memory.step = offset + step - 1
+        memory.step = step - 1
         rows = _remembered(rollouts)
         if len(rows):
             memory.observe(rows)
     memory.stop()
     answers = {
-        (step - offset, row["sample"]): (row["label"], row["cluster_size"])
+        (step, row["sample"]): (row["label"], row["cluster_size"])
         for step, rows in open_memory(root).rows_by_step()
         for row in rows.to_pylist()
     }

@@ -113,6 +113,8 @@ PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus
         (f"{PASS} --meds.enabled=false", "pass_at_k=4: needs meds.enabled: true; to compare without a penalty, set m"),
         (BONUS, 'meds.memory.preset=paper: must be "answers" for meds.exploration.answer_bonus.'),
         (f"{BONUS} {ANSWERS}", 'meds.memory.remember=wrong: must be "both" for meds.exploration.answer_bonus.'),
+        ("--meds.memory.branch_from=a.json", "branch_from=a.json: was removed, and only null is read. Leave it out"),
+        ("--meds.features.answer_openings=##", 'answer_openings=##: was removed, and only ["\\\\boxed{"] is read. Le'),
         ("--meds.penalty.scope=batch", 'meds.penalty.scope=batch: was removed, and only "history" is read. Leave it '),
         ("--logger.wandb.key=secret", "logger.wandb.key=***: credentials are read from the environment, because"),
         ("stray --a 1", "argument=stray: is not an override. Write --section.key VALUE."),
@@ -131,12 +133,17 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
 
 
 @pytest.mark.parametrize(
-    "text", ["meds: {run_dir: r, penalty: {scope: history}}", "meds.run_dir: r\nmeds.penalty.scope: history"]
+    "text",
+    [
+        "meds: {run_dir: r, memory: {branch_from: null}, penalty: {scope: history}}",
+        "meds: {run_dir: r, features: {answer_openings: ['\\\\boxed{']}}",
+        "meds.run_dir: r\nmeds.memory.branch_from:\nmeds.penalty.scope: history",
+    ],
 )
 def test_a_removed_setting_at_its_default_is_as_if_it_were_absent(tmp_path: Path, text: str) -> None:
     config = load_config(write(tmp_path, text))
     assert config == load_config(write(tmp_path, "meds: {run_dir: r}"))
-    assert "scope" not in config.as_yaml()
+    assert not any(name in config.as_yaml() for name in ("scope", "branch_from", "answer_openings"))
 
 
 REMOVED = {"a.b": 0, "c.d": ["\\boxed{"]}

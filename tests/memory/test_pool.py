@@ -19,9 +19,9 @@ import ray
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.memory import pool as pool_module
-from meds_openrlhf.memory.branch import rewrite_memory
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
+from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.shard import MemoryShard
 from meds_openrlhf.memory.snapshot import write_format
@@ -35,8 +35,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-def make_pool(root: Path, shards: int, **changes: int) -> tuple[MemoryPool, list]:
-    memory_format = replace(FORMAT, shards=shards, **changes)
+def make_pool(root: Path, shards: int) -> tuple[MemoryPool, list]:
+    memory_format = replace(FORMAT, shards=shards)
     options = [{"num_cpus": 0.1}] * shards
     handles = start_shards(MemoryPaths(root), memory_format, SETTINGS, options)
     return MemoryPool(handles, root, memory_format), handles
@@ -116,14 +116,14 @@ def test_a_shard_that_is_killed_comes_back_with_its_rows(tmp_path: Path) -> None
 
 
 def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
-    """Of a branch, whose steps count from its origin; on another number of shards."""
-    batches, branch = stream(6), replace(FORMAT, shards=2, step_offset=100)
-    pool, handles = make_pool(tmp_path, 2, step_offset=100)
-    write_format(MemoryPaths(tmp_path), branch)
+    """On another number of shards."""
+    batches, on_two = stream(6), replace(FORMAT, shards=2)
+    pool, handles = make_pool(tmp_path, 2)
+    write_format(MemoryPaths(tmp_path), on_two)
     run(pool, batches[:2])
     pool.snapshot("global_step2")
     before = run(pool, batches[2:3], first=3)
-    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [101, 102, 103]
+    assert [step for step, _ in open_memory(tmp_path).rows_by_step()] == [1, 2, 3]
     pool.snapshot("global_step3")
     pool.prune_snapshots({"global_step3"})
     assert [path.name for path in (tmp_path / "snapshots").iterdir()] == ["global_step3.json"]
@@ -133,8 +133,8 @@ def test_restore_repeats_the_steps_after_the_snapshot(tmp_path: Path) -> None:
             other.restore("global_step3")
     after = run(pool, batches[3:], first=4)
     kill(handles)
-    rewrite_memory(MemoryPaths(tmp_path), replace(branch, shards=3))
-    resumed, _ = make_pool(tmp_path, 3, step_offset=100)
+    rewrite_memory(MemoryPaths(tmp_path), replace(on_two, shards=3))
+    resumed, _ = make_pool(tmp_path, 3)
     assert resumed.restore("global_step3").rows == before[-1].stats.rows
     again = run(resumed, batches[3:], first=4)
     assert [answered(answer) for answer in again] == [answered(answer) for answer in after]

@@ -47,17 +47,15 @@ def write_metrics(paths: RunPaths, steps: int, **metrics: float) -> None:
     paths.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def write_memory(
-    paths: RunPaths, steps: Sequence[Sequence[Rollout]], preset: str = "robust", offset: int = 0, before: int = 0
-) -> None:
-    """Rows of ``steps``, the first of which is step 1 of the run, or ``before`` steps earlier, of another run."""
+def write_memory(paths: RunPaths, steps: Sequence[Sequence[Rollout]], preset: str = "robust") -> None:
+    """Rows of ``steps``, numbered from 1."""
     layers = 2 if preset == "answers" else LAYERS
     model = ANSWERS if preset == "answers" else {"architecture": "Test", "layers": layers}
-    write_format(paths.memory, MemoryFormat(1, layers, model, step_offset=offset))
+    write_format(paths.memory, MemoryFormat(1, layers, model))
     settings = ShardSettings(layers=layers, method=make_method(preset))
     shard = MemoryShard(paths.memory, Sharding(0, 1), settings)
     generator = np.random.default_rng(0)
-    for number, rollouts in enumerate(steps, start=1 + offset - before):
+    for number, rollouts in enumerate(steps, start=1):
         kept = [(i, one) for i, one in enumerate(rollouts) if one.mode is not None]
         logits = np.array([_logits(one, layers, generator) for _, one in kept], np.float32).reshape(-1, layers)
         rows = make_rows([i for i, _ in kept], [o.prompt for _, o in kept], [o.correct for _, o in kept], logits)

@@ -35,7 +35,7 @@ def test_clusters_are_of_all_rows_of_a_prompt_with_their_steps(run: RunPaths) ->
         "since": [0, 1, 0],
     }
     assert tables["totals"] == {
-        "prompts": 2, "rows": 10, "clusters": 3, "noise": 2, "rollouts": 14, "texts": 11, "before": 0,
+        "prompts": 2, "rows": 10, "clusters": 3, "noise": 2, "rollouts": 14, "texts": 11,
     }  # fmt: skip
     assert tables["basis"] == "clustered by the run's settings (preset robust)"
     assert tables["compared"] == [2, 3]
@@ -92,20 +92,6 @@ def test_limits_keep_the_biggest(run: RunPaths) -> None:
     assert list(details[0]["clusters"]) == [0]
     assert tables_of(atlas_of(run, rows=9))["prompts"]["key"] == ["a"]
     assert tables_of(atlas_of(run, rows=10))["prompts"]["key"] == ["a", "b"]
-
-
-def test_steps_of_a_branched_run_count_as_its_metrics_do(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path / "run")
-    write_config(paths)
-    write_memory(paths, [RUN[0], *RUN], offset=40, before=1)
-    write_log(paths, RUN)
-    tables = tables_of(atlas_of(paths))
-    assert tables["prompts"]["visit"][0] == [0] * 4 + [1] * 4 + [2] * 2
-    assert tables["prompts"]["seen"][0][0] == [0, 1, 3]
-    assert tables["prompts"]["answer"][0][:4] == [-1, -1, -1, -1]  # the other run's rollouts are not in this log
-    assert tables["prompts"]["answer"][0][4] >= 0
-    assert tables["totals"]["before"] == 4
-    assert tables["clusters"]["first"][0] == 0
 
 
 def test_right_rollouts_that_are_remembered_have_clusters_of_their_own(tmp_path: Path) -> None:

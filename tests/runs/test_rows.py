@@ -26,9 +26,8 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("offset", [0, 20])
-def test_rows_are_the_wrong_ones_of_the_log_that_the_memory_has(tmp_path: Path, offset: int) -> None:
-    rows = wrong_rows(write_run(tmp_path, STEPS, offset=offset), ("prompt_text", "response", "answer"))
+def test_rows_are_the_wrong_ones_of_the_log_that_the_memory_has(tmp_path: Path) -> None:
+    rows = wrong_rows(write_run(tmp_path, STEPS), ("prompt_text", "response", "answer"))
     assert list(zip(rows["step"].to_pylist(), rows["sample"].to_pylist())) == [(1, 0), (2, 0), (3, 0)]
     assert rows["prompt"].to_pylist() == ["p", "q", "p"]
     assert rows["answer"].to_pylist() == ["1", "2", "1"]

@@ -79,7 +79,6 @@ function atlasNotes(errors, filtered) {
     errors.detailed < totals.clusters && `Examples and heatmaps are of the ${integer(errors.detailed)} biggest of ${integer(totals.clusters)} clusters.`,
     !totals.rollouts && "The run has no rollout log, so there are no responses and no answers.",
     totals.texts < totals.rollouts && `The log keeps the texts of ${integer(totals.texts)} of ${integer(totals.rollouts)} rollouts.`,
-    totals.before > 0 && `${count(totals.before, "rollout")} are of the run that this one was branched from; their steps are 0 and below.`,
     filtered && `${FILTERED}: a cluster of a solved prompt gets no later visit and stays alive.`,
   ];
   return h("p", { class: "note" }, notes.filter(Boolean).join(" "));

@@ -20,10 +20,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.settings import transform_of
-from meds_openrlhf.memory.branch import make_branch, rewrite_memory
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
+from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, write_format
+from meds_openrlhf.memory.snapshot import write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
@@ -88,15 +88,13 @@ def _for_workers(meds: MedsSettings) -> MedsSettings:
 def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPool | None]:
     """Start the memory; return the shards' handles and the pool, or an empty list and None without a memory.
 
-    Copies the rows to branch from into a new memory, and rewrites a memory of another format or number of shards.
+    Rewrites a memory of another number of shards.
     """
     meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory
     if not meds.enabled:
         return [], None
-    tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)} | {BRANCH_SNAPSHOT}
+    tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)}
     rewrite_memory(paths, memory_format, meds.lock_seconds, tags)
-    if meds.memory.branch_from is not None and not paths.format.exists():
-        memory_format = make_branch(Path(meds.memory.branch_from), paths, memory_format)
     write_format(paths, memory_format)
     settings = ShardSettings(memory_format.layers, transform_of(meds), meds.memory.method, meds.lock_seconds)
     options = [{**options, **WITHOUT_TENSORS} for options in shard_options(groups["memory"], meds.memory.shards)]

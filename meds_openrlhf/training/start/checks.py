@@ -11,14 +11,12 @@ import os
 import re
 import symtable
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.features.token_bytes import token_bytes
-from meds_openrlhf.memory.branch import read_branch_point
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.model_shape import FoundShape
@@ -374,16 +372,8 @@ def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
             raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")
 
 
-def require_memory_of(config: RunConfig, paths: RunPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """Require that the existing memory, or the memory to branch from, is of the same model and features.
-
-    Returns the format of the run's memory, with the step offset of the existing one.
-    """
-    existing, branch_from = read_format(paths.memory), config.meds.memory.branch_from
+def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
+    """Require that the existing memory is of the same model and features."""
+    existing = read_format(paths.memory)
     if existing is not None:
         existing.require_match(wanted, paths.memory.root)
-        return replace(wanted, step_offset=existing.step_offset)
-    if branch_from is not None:
-        branched = read_branch_point(Path(branch_from)).format
-        branched.require_match(wanted, Path(branch_from), "meds.memory.branch_from")
-    return wanted

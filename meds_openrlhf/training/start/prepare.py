@@ -116,7 +116,7 @@ def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy
     if records_layers:
         transform_of(meds, memory.layers)
     if meds.enabled:
-        memory = checks.require_memory_of(config, paths, memory)
+        checks.require_memory_of(paths, memory)
     if records_layers:
         checks.require_recordable(args, policy)  # the last check: it imports the model's code
     return memory, records_layers

@@ -20,7 +20,6 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import bound, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
@@ -155,7 +154,7 @@ class MedsTraining(BasePPOTrainer):  # type: ignore[misc]
         saved = saved_tags(paths) | {tag}
         remove_stale(paths, saved)
         if pool is not None:
-            pool.prune_snapshots({*saved, BRANCH_SNAPSHOT})
+            pool.prune_snapshots(saved)
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Load a checkpoint's state except the weights, and restore the memory to the same step or to empty.
@@ -170,8 +169,7 @@ class MedsTraining(BasePPOTrainer):  # type: ignore[misc]
         if states["global_step"] > 0 and name is None:
             hint = "the checkpoint was saved without a memory. Set false, or begin a new run."
             raise ConfigError("meds.enabled", True, hint)
-        start = BRANCH_SNAPSHOT if paths.memory.snapshot(BRANCH_SNAPSHOT).exists() else None
-        pool.restore(name or start)
+        pool.restore(name)
         diversity = self.experience_maker.diversity
         if diversity is not None and name is not None and paths.diversity(name).exists():
             diversity.load(paths.diversity(name))

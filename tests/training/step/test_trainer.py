@@ -15,7 +15,6 @@ from meds_openrlhf.checkpoints import Checkpoint, newest_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.features.moments import DiversityTracker, Moments
-from meds_openrlhf.files import write_atomically
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
@@ -139,11 +138,9 @@ def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) ->
 
 def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_its_beginning(trainer: Trainer) -> None:
     trainer.init_checkpoint_states()
-    write_atomically(trainer._context.paths.memory.snapshot("branch"), "{}")  # of a memory that branches from another
-    trainer.init_checkpoint_states()
     trainer.loaded = {"global_step": 3, "memory_snapshot": "global_step3"}
     trainer.init_checkpoint_states()
-    assert trainer._context.pool.restored == [None, "branch", "global_step3"]
+    assert trainer._context.pool.restored == [None, "global_step3"]
     trainer.loaded = {"global_step": 3}
     with pytest.raises(ConfigError, match="was saved without a memory"):
         trainer.init_checkpoint_states()

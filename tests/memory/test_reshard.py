@@ -1,4 +1,4 @@
-"""A memory that is copied: the same answers in the copy, and neither disturbs the other."""
+"""A memory with another number of shards: the same answers, and nothing is lost on the way."""
 
 import os
 from dataclasses import replace
@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory import branch
-from meds_openrlhf.memory.branch import make_branch, rewrite_memory
+from meds_openrlhf.memory import reshard
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.snapshot import BRANCH_SNAPSHOT, read_format
+from meds_openrlhf.memory.reshard import rewrite_memory
+from meds_openrlhf.memory.snapshot import read_format
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.paths import MemoryPaths
 from tests.failing import failing
 from tests.memory.streams import stream
-from tests.memory.written import FORMAT, WrittenMemory, answered_by_one, files_of
+from tests.memory.written import WrittenMemory, answered_by_one, files_of
 
 BATCHES = stream(8)
 
@@ -37,42 +35,6 @@ def old(tmp_path: Path) -> WrittenMemory:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list:
     return answered_by_one(tmp_path_factory.mktemp("whole"), BATCHES)
-
-
-@pytest.mark.parametrize(("step", "shards"), [(2, 2), (2, 3), (4, 1)])
-def test_a_branch_goes_on_from_a_snapshot(
-    old: WrittenMemory, tmp_path: Path, expected: list, step: int, shards: int
-) -> None:
-    paths, wanted = MemoryPaths(tmp_path / "new" / "memory"), replace(FORMAT, shards=shards)
-    for _ in range(2):  # a second time, as after a crash in the middle of the first
-        made = make_branch(old.paths.snapshot(f"global_step{step}"), paths, wanted)
-    assert made == replace(wanted, step_offset=step)
-    new = WrittenMemory(paths.root, shards)
-    new.restore(BRANCH_SNAPSHOT)
-    assert new.observe(*BATCHES[step:7]) == expected[step:7]
-    assert old.observe(*BATCHES[5:]) == expected[5:]
-
-
-def test_what_cannot_be_branched_from_is_refused(old: WrittenMemory, tmp_path: Path) -> None:
-    manifest, new = old.paths.snapshot("global_step4"), MemoryPaths(tmp_path / "new")
-    empty = WrittenMemory(tmp_path / "empty")
-    empty.snapshot()
-    beginning = MemoryPaths(tmp_path / "beginning")
-    assert make_branch(empty.paths.snapshot("global_step0"), beginning, FORMAT).step_offset == 0
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*nowhere: is not a file"):
-        make_branch(tmp_path / "nowhere", new, FORMAT)
-    with pytest.raises(ConfigError, match=r"meds.memory.branch_from=.*: holds the memory of another model or feature"):
-        make_branch(manifest, new, replace(FORMAT, model={"architecture": "B"}))
-    file = files_of(old.root)[0]
-    file.write_bytes(file.read_bytes()[:-8])
-    with pytest.raises(ConfigError, match=r"cannot be branched from: .*arrow: is damaged"):
-        make_branch(manifest, new, FORMAT)
-    file.unlink()
-    with pytest.raises(ConfigError, match=r"cannot be branched from: .* has \d+ rows up to step 4, and its snapshot"):
-        make_branch(manifest, new, FORMAT)
-    manifest.write_text("{")
-    with pytest.raises(ConfigError, match=r"cannot be branched from: .*global_step4\.json"):
-        make_branch(manifest, new, FORMAT)
 
 
 @pytest.mark.parametrize(("before", "after", "step"), [(1, 3, 2), (3, 2, 4), (2, 2, 4)])
@@ -102,7 +64,7 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     old.stop()
     rows = open_memory(old.root.parent).table()
     with monkeypatch.context() as patch:
-        patch.setattr(branch.shutil if interrupted == "rmtree" else branch, interrupted, failing(KeyboardInterrupt()))
+        patch.setattr(reshard.shutil if interrupted == "rmtree" else reshard, interrupted, failing(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             rewrite_memory(old.paths, replace(old.format, shards=3))
     assert old.paths.before.root.exists()

@@ -1,4 +1,4 @@
-"""Copies a memory: to branch from another run's snapshot, or to continue one with another number of shards."""
+"""Rewrites a memory, so that it goes on with another number of shards."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ import shutil
 from collections.abc import Container
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
 
-from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, lock_shard, write_rows
 from meds_openrlhf.memory.rows import Sharding, owners_of, step_of
 from meds_openrlhf.memory.snapshot import (
-    BRANCH_SNAPSHOT,
     MemoryFormat,
     Snapshot,
     commit_snapshot,
@@ -31,36 +27,6 @@ from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.paths import MemoryPaths
 
 logger = logging.getLogger(__name__)
-
-
-def read_branch_point(manifest: Path) -> Snapshot:
-    """Read the snapshot to branch from. Raises ConfigError if its manifest is missing or damaged."""
-    if not manifest.is_file():
-        _refuse(manifest, "is not a file. Name a manifest such as runs/old/memory/snapshots/global_step50.json.")
-    try:
-        return read_snapshot(manifest)
-    except MemoryCorruptionError as error:
-        _refuse(manifest, f"cannot be branched from: {error}")
-
-
-def make_branch(manifest: Path, paths: MemoryPaths, wanted: MemoryFormat) -> MemoryFormat:
-    """Fill the empty memory at ``paths`` from a snapshot, and commit the result as its snapshot `BRANCH_SNAPSHOT`.
-
-    Returns the new memory's format, in which steps continue from the last step of the snapshot. Raises ConfigError if
-    the snapshot's rows come from another model or feature variant, or if its files are damaged.
-    """
-    snapshot = read_branch_point(manifest)
-    snapshot.format.require_match(wanted, manifest, "meds.memory.branch_from")
-    branched = replace(wanted, step_offset=max(snapshot.state.step, 0))
-    try:
-        source = StoredMemory(MemoryPaths(manifest.absolute().parents[1]), snapshot.format)
-        parts = _split(source, branched)
-        copied = _of_parts(snapshot, parts, paths, BRANCH_SNAPSHOT, branched)
-        _write(parts, paths)
-        commit_snapshot(paths, BRANCH_SNAPSHOT, copied)
-    except MemoryCorruptionError as error:
-        _refuse(manifest, f"cannot be branched from: {error}")
-    return branched
 
 
 def rewrite_memory(
@@ -135,7 +101,3 @@ def _of_parts(
         raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
     rows = {paths.shard(number).name: count for number, count in enumerate(counts)}
     return Snapshot(new, LogState(step, rows))
-
-
-def _refuse(manifest: Path, hint: str) -> NoReturn:
-    raise ConfigError("meds.memory.branch_from", str(manifest), hint)
