@@ -36,21 +36,26 @@ for step in (1, 2, 3):
     shaped = shape_rewards(step, ids, own, [prompt] * 6, [0, 0, 0, 0, 1, 0])
     print(*(f"{{reward:.4f}}" for reward in shaped))
 print(memory.stats().rows)
+{law}
+for step, rewards in ((4, [0, 0, 0, 0, 1, 0]), (5, [0] * 6)):
+    print(*(f"{{value:.4f}}" for value in shape_advantages(step, ids, own, [prompt] * 6, rewards, group=6)))
 """
 
 
 @pytest.mark.needs("torch")
 def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
-    example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-    program = PROGRAM.format(example=example)
+    example, law = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
+    program = PROGRAM.format(example=example, law=law)
     command = [sys.executable, "-c", program, str(tmp_path)]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
-    first, _, third, stored = finished.stdout.splitlines()
+    first, _, third, stored, fourth, fifth = finished.stdout.splitlines()
     assert first == "0.0000 0.0000 0.0000 0.0000 1.0000 0.0000"
     assert third == "-0.1946 -0.1946 -0.1946 -0.1099 1.0000 0.0000"  # 0.1 ln 7 for six before, 0.1 ln 3 for two
     assert stored == "12"
+    assert fourth == "-0.5128 -0.5128 -0.5128 -0.3836 2.0138 -0.0917"  # of -0.2 thrice, -0.1386, 1 and 0
+    assert fifth == "-0.5968 -0.5968 -0.5968 -0.0939 -0.0939 0.0000"  # of -0.2 thrice and -0.1609 twice; 0 would gain
 
 
 def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from meds_openrlhf.shaping.method import Advantages, Floats, Method, Step
+from meds_openrlhf.shaping.method import Advantages, Bools, Change, Floats, Method, Step
 
 Floating = TypeVar("Floating", bound=np.floating)
 A = TypeVar("A", bound=Advantages)
@@ -27,6 +27,12 @@ def capped(shaped: NDArray[Floating], unshaped: NDArray[Floating], correct: NDAr
     """
     limited: NDArray[Floating] = np.where(correct, shaped, np.minimum(shaped, np.maximum(unshaped, 0)))
     return limited
+
+
+def lawful(change: Change, outcomes: NDArray[np.floating], correct: Bools) -> Change:
+    """Return the change, limited so that a wrong response's advantage is at most max(0, its one in ``outcomes``)."""
+    excess = outcomes * change.factor + change.added - np.maximum(outcomes, 0)
+    return Change(change.factor, change.added - np.where(correct, 0.0, np.maximum(excess, 0.0)))
 
 
 def group_advantages(
@@ -105,23 +111,25 @@ def shaped_advantages(
         return found
 
     found = from_rewards(counted)
-    unshaped = None if np.array_equal(counted, raw) else from_rewards(raw)
-    if unshaped is not None:
-        found.cap(unshaped, step.correct)
-    changes = _apply(bound, step, counted, found)
-    if changes:
-        found.cap(unshaped or from_rewards(raw), step.correct)
+    effect = 0.0
+    if not np.array_equal(counted, raw):
+        found.cap(from_rewards(raw), step.correct)
+        effect = penalty_effect(raw, counted)
+    effect = _apply(bound, step, counted, found) or effect
     _apply([method for method in methods if method.may_reward_errors], step, counted, found)
-    return found, shaped, max(changes) if any(changes) else penalty_effect(raw, counted)
+    return found, shaped, effect
 
 
-def _apply(methods: Sequence[Method], step: Step, rewards: NDArray[np.floating], advantages: Advantages) -> list[float]:
-    """Apply the methods' changes; return for each the effect of its factors on the advantages."""
-    effects = []
+def _apply(methods: Sequence[Method], step: Step, rewards: NDArray[np.floating], advantages: Advantages) -> float:
+    """Apply the methods' changes; return the largest effect of their factors on the advantages."""
+    effect = 0.0
     for method in methods:
         change = method.advantages(step, rewards, advantages)
-        if change is not None and ((change.factor != 1).any() or change.added.any()):
+        if change is None:
+            continue
+        if not (method.replaces_estimator or method.may_reward_errors):
             outcomes = advantages.outcomes()
-            effects.append(penalty_effect(outcomes, outcomes * change.factor))
-            advantages.change(change)
-    return effects
+            change = lawful(change, outcomes, step.correct)
+            effect = max(effect, penalty_effect(outcomes, outcomes * change.factor))
+        advantages.change(change)
+    return effect

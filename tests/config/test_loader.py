@@ -136,7 +136,7 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
     "text",
     [
         "meds: {run_dir: r, memory: {branch_from: null}, penalty: {scope: history}}",
-        "meds: {run_dir: r, features: {answer_openings: ['\\\\boxed{']}}",
+        "meds: {run_dir: r, features: {answer_openings: ['\\boxed{']}}",
         "meds.run_dir: r\nmeds.memory.branch_from:\nmeds.penalty.scope: history",
     ],
 )

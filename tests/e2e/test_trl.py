@@ -36,10 +36,35 @@ trainer = {trainer}(
         output_dir=out, max_steps={steps}, per_device_train_batch_size=16, num_generations=8, max_completion_length=48,
         steps_per_generation=steps_per_generation, gradient_accumulation_steps=1, learning_rate=1e-4, use_cpu=True,
         logging_steps=1, log_completions=True, report_to=[], save_strategy="no", disable_tqdm=True, seed=1))
+losses = trainer._compute_loss
+
+
+def checked(model, inputs):
+    assert set(inputs["advantages"].tolist()) <= given
+    return losses(model, inputs)
+
+
+given, scored = set(), trainer._generate_and_score_completions
+
+
+def kept(inputs):
+    found = scored(inputs)
+    given.update(found["advantages"].tolist())
+    right = torch.tensor(judged["correct"])
+    unshaped = group_advantages(right, right, right, group=8)
+    assert (found["advantages"].numpy() <= np.maximum(unshaped, 0) + 1e-6)[~right.numpy()].all()
+    return found
+
+
+trainer._compute_loss, trainer._generate_and_score_completions = checked, kept
 trainer.train()
-print("rows", memory.stats().rows)
+print("rows", memory.stats().rows, "advantages", len(given))
 """
 BY_LAYERS = """
+class Trainer(RecordingTrainer, LawfulTrainer):
+    pass
+
+
 model_layers = AutoModelForCausalLM.from_pretrained(assets / "policy").config.num_hidden_layers
 memory = MemoryShard(MemoryPaths(folder), Sharding(0, 1), ShardSettings(layers=model_layers))
 
@@ -53,7 +78,9 @@ def reward(prompts, completions, answer, trainer_state, **_):
         rows = make_rows(wrong, keys, right[wrong], trainer.layer_logits[wrong])
         found = memory.observe(trainer_state.global_step, rows)
         sizes[found.sample] = found.size
-    return shaped_reward(right.astype(float), cluster_penalty(sizes, alpha=0.1, beta=0.5), right).tolist()
+    shaped = shaped_reward(right.astype(float), cluster_penalty(sizes, alpha=0.1, beta=0.5), right)
+    judged.update(shaped=shaped, raw=right, correct=right)
+    return shaped.tolist()
 """
 
 
@@ -62,18 +89,18 @@ def train(program: str, assets: Path, folder: Path, steps_per_generation: int) -
     words = [sys.executable, "-c", program, str(assets), str(folder / "memory"), str(folder), str(steps_per_generation)]
     ended = finished(words)
     assert ended.returncode == 0
-    return int(re.findall(r"^rows (\d+)$", ended.stdout, re.MULTILINE)[0])
+    return int(re.findall(r"^rows (\d+) advantages \d+$", ended.stdout, re.MULTILINE)[0])
 
 
 def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
     *_, by_answers, recording = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
-    answers = PROGRAM.format(example=by_answers, trainer="GRPOTrainer", steps=STEPS)
+    answers = PROGRAM.format(example=by_answers, trainer="LawfulTrainer", steps=STEPS)
     rows = train(answers, assets, tmp_path / "answers", steps_per_generation=1)
     assert rows > STEPS
 
-    layers = PROGRAM.format(example=by_answers + recording + BY_LAYERS, trainer="RecordingTrainer", steps=STEPS)
+    layers = PROGRAM.format(example=by_answers + recording + BY_LAYERS, trainer="Trainer", steps=STEPS)
     assert train(layers, assets, tmp_path / "layers", steps_per_generation=2) > STEPS // 2
 
     out = tmp_path / "atlas"

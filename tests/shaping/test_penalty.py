@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.shaping.penalty import cluster_penalty, penalty_effect, shaped_reward
+from meds_openrlhf.shaping.penalty import cluster_penalty, shaped_reward
 
 
 def test_the_penalty_by_hand() -> None:
@@ -39,23 +39,3 @@ def test_without_a_penalty_rewards_stay_to_the_last_bit() -> None:
 def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in shape"):
         shaped_reward(np.zeros(2), np.zeros(3), np.zeros(2, bool))
-
-
-def test_a_penalty_that_all_wrong_responses_get_alike_has_no_effect() -> None:
-    raw = np.array([[1, 0, 0, 0], [0, 1, 1, 0]], dtype=np.float32)
-    assert penalty_effect(raw, raw) == 0
-    assert penalty_effect(raw, np.where(raw == 1, 1, -0.2)) == pytest.approx(0, abs=1e-12)
-
-
-def test_the_effect_by_hand() -> None:
-    """Mean rewards of right and wrong, 1 and -0.1, are on the line; -0.2 and 0 are 0.1 off it."""
-    raw, shaped = np.array([[1.0, 1.0, 0.0, 0.0]]), np.array([[1.0, 1.0, 0.0, -0.2]])
-    assert penalty_effect(raw, shaped) == pytest.approx(0.02 / (2 * 0.55**2 + 0.65**2 + 0.45**2))
-
-
-def test_a_group_whose_raw_rewards_are_equal_learns_from_penalties_alone() -> None:
-    equal, mixed = [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]
-    assert penalty_effect(np.array([equal]), np.array([[0.0, -0.1, 0.0]])) == 1
-    assert penalty_effect(np.array([equal, mixed]), np.array([[0.0, -0.1, 0.0], mixed])) == 0.5
-    assert penalty_effect(np.array([equal, mixed]), np.array([equal, mixed])) == 0  # the first teaches nothing
-    assert penalty_effect(np.array([equal]), np.array([equal])) == 0

@@ -1,4 +1,4 @@
-"""Pass@k advantages by the paper's closed forms and by counting every subset; the answer bonus by hand."""
+"""Pass@k advantages by the paper's closed forms and by counting every subset."""
 
 from itertools import combinations
 from math import comb
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.shaping.exploration import answer_bonus, pass_at_k_advantages
+from meds_openrlhf.shaping.pass_at_k import pass_at_k_advantages
 
 
 @pytest.mark.parametrize("size", [4, 16, 300])
@@ -46,8 +46,3 @@ def test_without_a_difference_between_subsets_there_is_no_advantage(rewards: lis
 def test_subsets_larger_than_the_group_are_refused(k: int) -> None:
     with pytest.raises(ValueError, match=f"k={k}: must be from 1 to 4, the responses"):
         pass_at_k_advantages(np.zeros((2, 4)), k)
-
-
-def test_the_answer_bonus_by_hand() -> None:
-    bonus = answer_bonus(np.array([0, 1, 4, 16, 100], np.int32), weight=0.2, baseline=0.5)
-    np.testing.assert_allclose(bonus, [0.1, 0.1, 0.0, -0.05, -0.08])
