@@ -36,7 +36,7 @@ from ray.util.queue import Queue
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.config import load_config
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
@@ -46,13 +46,14 @@ from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
 from meds_openrlhf.training.step.batches import FlatSamples
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine import in_arrays
 from meds_openrlhf.training.step.engine_fleet import EngineFleet, EngineStatus
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
-from meds_openrlhf.training.watch.control import TrainerContext, start_run_control
+from meds_openrlhf.training.watch.control import start_run_control
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
 LAYERS = 28

@@ -103,8 +103,6 @@ def _right(run: Run, step: int) -> dict[str, list[int]]:
 
 def _agreement(run: Run) -> dict[str, float]:
     """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
-    if run.config().meds.features.function is not None:
-        return {}  # it remembers no layer logits
     try:
         root = run.paths.root
         scores = scores_of(root, *wrong_and_explained(root, MISTAKES_OF.get(run.task, MISTAKES)))

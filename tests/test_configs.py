@@ -13,7 +13,7 @@ from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.evaluation.models.naming import response_length
 from meds_openrlhf.evaluation.problems import PAPERS
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.results.estimators import ks_up_to

@@ -20,7 +20,7 @@ from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import last_answer
 from meds_openrlhf.features.final_answer import answer_rows
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.memory.assignment import UNASSIGNED
@@ -58,7 +58,8 @@ class RunFolder:
         self._fingerprints = fingerprints
         self._right_from = right_from
         self._config = config
-        self._format = MemoryFormat.of(config.meds, None if fingerprints is None else fingerprints.config, None)
+        feature = Feature.of(config.meds, None if fingerprints is None else fingerprints.config)
+        self._format = MemoryFormat.of(config.meds, feature)
         self._require_own()
         self._shard: MemoryShard | None = None
         self._lock: BinaryIO | None = None

@@ -45,6 +45,11 @@ class FeatureFunction:
     call: Callable[..., Any]
 
     @property
+    def reads_texts(self) -> bool:
+        """Whether it computes from texts, not from hidden states."""
+        return self.name == FROM_TEXTS
+
+    @property
     def digest(self) -> str:
         """Identifies the file's content: other code gives other features."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]

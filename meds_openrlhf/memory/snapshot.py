@@ -8,13 +8,11 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.config import method
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
-from meds_openrlhf.features import final_answer
-from meds_openrlhf.features.function import MOST_VALUES, FeatureFunction
-from meds_openrlhf.features.settings import features_of_rows
+from meds_openrlhf.features.function import MOST_VALUES
+from meds_openrlhf.features.kind import Feature, Kind, features_of_rows
 from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.errors import MemoryCorruptionError
@@ -22,7 +20,6 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 FORMAT_VERSION = 3
-ANSWERS = {"rows": "final answers"}  # replaces the model if rows are final answers
 # Fields of a format that this version does not have, by dotted name, with their defaults.
 REMOVED: dict[str, Any] = {
     "features.answer_openings": ["\\boxed{"],
@@ -46,30 +43,16 @@ class MemoryFormat:
     format_version: int = FORMAT_VERSION
 
     @staticmethod
-    def of(meds: MedsSettings, policy: Any, function: FeatureFunction | None) -> MemoryFormat:
-        """Return the format for these settings and a model with the Hugging Face configuration ``policy``.
-
-        A memory of final answers needs no model. ``function`` is the user's own feature, if there is one.
-        """
+    def of(meds: MedsSettings, feature: Feature) -> MemoryFormat:
+        """Return the format of a memory with these settings that holds rows of the ``feature``."""
         features = asdict(features_of_rows(meds.features, meds.memory))
-        del features["function"]  # the file may move; the digest of its content is recorded below
-        if meds.memory.preset == method.ANSWERS:
-            return MemoryFormat(meds.memory.shards, final_answer.VALUES, dict(ANSWERS), features)
-        text = policy.get_text_config()  # in a vision-language model, the decoder has a separate configuration
-        model = {
-            "architecture": (policy.architectures or [type(policy).__name__])[0],
-            "layers": text.num_hidden_layers,
-            "hidden": text.hidden_size,
-            "vocabulary": text.vocab_size,
-            **({} if function is None else {"function": function.digest}),
-        }
-        values = text.num_hidden_layers if function is None else function.values
-        return MemoryFormat(meds.memory.shards, values, model, features)
+        del features["function"]  # the file may move; the model has the digest of its content
+        return MemoryFormat(meds.memory.shards, feature.values, feature.model, features)
 
     @property
-    def holds_answers(self) -> bool:
-        """Whether rows are final answers, of any model, instead of layer logits."""
-        return self.model == ANSWERS
+    def kind(self) -> Kind:
+        """What rows are."""
+        return Kind.in_format(self.model)
 
     def require_match(self, other: MemoryFormat, folder: Path, setting: str = "meds.run_dir") -> None:
         """Raise ConfigError, naming the field, unless a memory of this format can continue with the format ``other``.

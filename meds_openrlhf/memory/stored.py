@@ -20,7 +20,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import load_config, settings_of
 from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
@@ -72,15 +72,14 @@ class StoredMemory:
             return load_config(self.run.config, changed or {}).meds
         recorded = self.format.features
         known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
-        if self.format.holds_answers:
+        if self.format.kind is Kind.ANSWERS:
             known = {"meds.memory.preset": ANSWERS}
         return settings_with({**known, **(changed or {})})
 
     def transform(self, meds: MedsSettings) -> FeatureTransform:
         """Return the transform for the rows. Raises ConfigError if the preset or the layers do not match them."""
-        if self.format.holds_answers != (meds.memory.preset == ANSWERS):
-            content = "final answers" if self.format.holds_answers else "layer logits"
-            hint = f"this memory holds {content}. Choose a preset for those."
+        if (self.format.kind is Kind.ANSWERS) != (meds.memory.preset == ANSWERS):
+            hint = f"this memory holds {self.format.kind.value}. Choose a preset for those."
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
         return transform_of(meds, self.format.layers)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.runs.log import NONE, RolloutLog
@@ -84,7 +85,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
         label=np.where(label >= 0, 2 * label + right, label),  # keep wrong and right clusters distinct
         basis=basis if config is not None else "clustered by the preset paper: the folder has no config.yaml",
     )
-    if memory.format.holds_answers:
+    if memory.format.kind is not Kind.LAYER_LOGITS:
         return rows
 
     def logits(prompt: int) -> PromptLogits:

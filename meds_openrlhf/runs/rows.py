@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import PRESETS
+from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.stored import open_memory
@@ -39,8 +40,8 @@ def wrong_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     damaged.
     """
     rows, memory = logged_rollouts(run, columns), open_memory(run)
-    if memory.format.holds_answers:
-        raise ConfigError("RUN", str(run), "remembers final answers, not layer logits. Name another run.")
+    if memory.format.kind is not Kind.LAYER_LOGITS:
+        raise ConfigError("RUN", str(run), f"remembers {memory.format.kind.value}, not layer logits. Name another run.")
     stored = memory.table()
     keys = pd.Index(place_key(rows["step"].to_numpy(), rows["sample"].to_numpy()))
     place = keys.get_indexer(place_key(stored["step"].to_numpy(), stored["sample"].to_numpy()))

@@ -22,6 +22,7 @@ from ray._raylet import (  # type: ignore[attr-defined]
     get_authentication_mode,
 )
 from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, MADE_UP_CPUS, MADE_UP_GPUS
@@ -177,3 +178,11 @@ def _defaults() -> dict[str, str]:
     """Return OpenRLHF's defaults for its workers; values in this process's environment take precedence."""
     defaults = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
     return {name: os.environ.get(name, value) for name, value in defaults.items()}
+
+
+def this_node(soft: bool = False) -> Any:
+    """Return the scheduling strategy for actors on this node, where they survive the loss of other nodes.
+
+    With ``soft``, Ray may place them elsewhere if this node has no room.
+    """
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=soft)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import read_rollouts
@@ -113,5 +114,5 @@ def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path,
     assert sum(row["answer"] is not None for row in wrong) == rows
     begun = [row for row in wrong if re.search(r"\\boxed\{.", row["response"])]  # a fingerprint needs no closing brace
     assert sum(len(rows) for _, rows in memory.rows_by_step()) == len(begun) >= rows
-    assert not memory.format.holds_answers
+    assert memory.format.kind is Kind.LAYER_LOGITS
     assert (out / "report.html").stat().st_size > 50_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings, MemorySettings
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 
 LOGITS = np.array([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 3.0, 4.0]], dtype=np.float32)

@@ -16,11 +16,11 @@ import pytest
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.features.settings import features_of_rows
+from meds_openrlhf.features.kind import features_of_rows
 from meds_openrlhf.memory.log import read_rows, write_rows
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat
+from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.memory.stored import StoredMemory, Verification, open_memory, settings_with, survey, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from tests.memory.streams import LAYERS, stream
@@ -60,7 +60,10 @@ def test_the_biggest_clusters_come_first_with_their_steps(tmp_path: Path) -> Non
 
 
 def test_a_memory_is_read_as_what_it_holds() -> None:
-    formats = MemoryFormat(1, 2, dict(ANSWERS)), MemoryFormat(1, 28, {}, {"layers": "all", "difference": "after"})
+    formats = (
+        MemoryFormat(1, 2, {"rows": "final answers"}),
+        MemoryFormat(1, 28, {}, {"layers": "all", "difference": "after"}),
+    )
     of_answers, of_logits = (StoredMemory(MemoryPaths(Path("here")), held) for held in formats)
     answers, paper = of_answers.settings(), of_logits.settings()
     assert answers.memory.preset == "answers"

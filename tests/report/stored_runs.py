@@ -14,7 +14,7 @@ from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
-from meds_openrlhf.memory.snapshot import ANSWERS, MemoryFormat, write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
 
@@ -50,7 +50,7 @@ def write_metrics(paths: RunPaths, steps: int, **metrics: float) -> None:
 def write_memory(paths: RunPaths, steps: Sequence[Sequence[Rollout]], preset: str = "robust") -> None:
     """Rows of ``steps``, numbered from 1."""
     layers = 2 if preset == "answers" else LAYERS
-    model = ANSWERS if preset == "answers" else {"architecture": "Test", "layers": layers}
+    model = {"rows": "final answers"} if preset == "answers" else {"architecture": "Test", "layers": layers}
     write_format(paths.memory, MemoryFormat(1, layers, model))
     settings = ShardSettings(layers=layers, method=make_method(preset))
     shard = MemoryShard(paths.memory, Sharding(0, 1), settings)

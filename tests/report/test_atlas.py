@@ -1,10 +1,12 @@
 """The atlas of small runs: clusters, their facts, examples and heatmaps."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.memory.snapshot import read_format, write_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, Limits, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
@@ -79,6 +81,16 @@ def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> No
     stored = atlas.rows.logits(0).logits[[*heatmap["m"], *heatmap["o"]]]
     assert heatmap["lo"] == pytest.approx(stored.min(axis=0).tolist(), rel=1e-4)
     assert heatmap["hi"] == pytest.approx(stored.max(axis=0).tolist(), rel=1e-4)
+
+
+def test_values_of_a_function_are_not_shown_as_layer_logits(run: RunPaths) -> None:
+    held = read_format(run.memory)
+    assert held is not None
+    assert atlas_of(run).rows.logits is not None
+    write_format(run.memory, replace(held, model={**held.model, "function": "0123abcd"}))
+    atlas = atlas_of(run)
+    assert atlas.rows.logits is None
+    assert not any("heatmap" in cluster for details in details_of(atlas) for cluster in details["clusters"])
 
 
 def test_limits_keep_the_biggest(run: RunPaths) -> None:

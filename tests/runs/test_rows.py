@@ -11,7 +11,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.snapshot import ANSWERS, read_format, write_format
+from meds_openrlhf.memory.snapshot import read_format, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.log import logged_rollouts
@@ -63,9 +63,13 @@ def test_a_run_without_log_or_logits_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "answers", STEPS)
     held = read_format(RunPaths(run).memory)
     assert held is not None
-    write_format(RunPaths(run).memory, replace(held, model=ANSWERS))
-    with pytest.raises(ConfigError, match="remembers final answers"):
-        wrong_rows(run)
+    for model, words in (
+        ({"rows": "final answers"}, "final answers"),
+        ({**held.model, "function": "0123abcd"}, "values of a function of the user's"),
+    ):
+        write_format(RunPaths(run).memory, replace(held, model=model))
+        with pytest.raises(ConfigError, match=f"remembers {words}, not layer logits. Name another run"):
+            wrong_rows(run)
     assert len(logged_rollouts(run)) == 6
 
 

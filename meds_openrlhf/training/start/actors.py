@@ -19,25 +19,26 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
-from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS
+from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine import restartable_engines
 from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 from meds_openrlhf.training.step.update import CriticActor
-from meds_openrlhf.training.watch.control import TrainerContext, start_run_control, this_node
+from meds_openrlhf.training.watch.control import start_run_control
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
         paths=job.paths,
         control=control,
         pool=pool,
-        records_layers=job.records_layers,
+        feature=job.feature,
         recorder=_start_recorder(job),
         first_step=job.first_step,
     )
@@ -90,7 +91,8 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
 
     Rewrites a memory of another number of shards.
     """
-    meds, paths, memory_format = job.config.meds, job.paths.memory, job.memory
+    meds, paths = job.config.meds, job.paths.memory
+    memory_format = MemoryFormat.of(meds, job.feature)
     if not meds.enabled:
         return [], None
     tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)}
@@ -218,7 +220,7 @@ def _load_models(
         logger.warning("expandable_segments is switched off in the policy's ranks, whose memory engines map")
     pretrained = args.actor.model_name_or_path
     loading = models["policy"].async_init_model_from_pretrained(
-        strategy, pretrained, max_steps, engines, meds=context.meds, records_layers=context.records_layers
+        strategy, pretrained, max_steps, engines, meds=context.meds, feature=context.feature
     )
     for role, path in (("reference", pretrained), ("reward", args.reward.model_name_or_path)):
         if role in models:

@@ -12,10 +12,8 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.data.cards import require_own_files
-from meds_openrlhf.features.function import FROM_TEXTS, load_function
-from meds_openrlhf.features.settings import transform_of
+from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
@@ -45,8 +43,7 @@ class Job:
     too_long: int  # prompts that are skipped
     longest_prompt: int  # the most tokens that a prompt may have
     tokenizer: Any
-    memory: MemoryFormat
-    records_layers: bool  # whether the policy records the memory's rows
+    feature: Feature  # what the memory's rows are
 
     @property
     def first_step(self) -> int:
@@ -77,7 +74,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     data = load_prompts(args)
     require_labels(config, data, args.data.label_key)
     policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
-    memory, records_layers = _memory_of(config, paths, args, policy)
+    feature = _feature_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
 
@@ -86,8 +83,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     too_long = count_too_long(data, args, tokenizer)
     return Job(
         config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,
-        prompts=len(data) - too_long, too_long=too_long, longest_prompt=longest_prompt(args), memory=memory,
-        records_layers=records_layers, tokenizer=tokenizer,
+        prompts=len(data) - too_long, too_long=too_long, longest_prompt=longest_prompt(args), feature=feature,
+        tokenizer=tokenizer,
     )  # fmt: skip
 
 
@@ -101,25 +98,20 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     return place(request, nodes).report
 
 
-def _memory_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> tuple[MemoryFormat, bool]:
-    """Return the format of the run's memory, and whether the policy records its rows.
+def _feature_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> Feature:
+    """Return what the rows of the run's memory are.
 
     Raises ConfigError if the memory does not fit the run, or if the user's feature fails.
     """
-    meds, function = config.meds, None
-    if meds.features.function is not None and meds.enabled:
-        text = policy.get_text_config()
-        function = load_function(meds.features.function, text.num_hidden_layers, text.hidden_size)
-    from_texts = meds.memory.preset == ANSWERS or (function is not None and function.name == FROM_TEXTS)
-    records_layers = meds.enabled and not from_texts
-    memory = MemoryFormat.of(meds, policy, function)
-    if records_layers:
-        transform_of(meds, memory.layers)
+    meds = config.meds
+    feature = Feature.of(meds, policy)
+    if feature.is_recorded:
+        transform_of(meds, feature.values)
     if meds.enabled:
-        checks.require_memory_of(paths, memory)
-    if records_layers:
+        checks.require_memory_of(paths, MemoryFormat.of(meds, feature))
+    if feature.is_recorded:
         checks.require_recordable(args, policy)  # the last check: it imports the model's code
-    return memory, records_layers
+    return feature
 
 
 def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool) -> dict[str, Any]:

@@ -27,10 +27,10 @@ from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
-from meds_openrlhf.features.final_answer import answer_rows
+from meds_openrlhf.features.final_answer import answer_rows, same_answer_form
 from meds_openrlhf.features.function import load_function
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.features.moments import DiversityTracker
-from meds_openrlhf.features.settings import transform_of
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import make_rows, prompt_key, remembered_rows
 from meds_openrlhf.memory.shard import MemoryAnswer
@@ -43,6 +43,7 @@ from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
 from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.advantages import TokenAdvantages, discounted_sums
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import (
     GENERATED_TOKENS,
@@ -52,7 +53,6 @@ from meds_openrlhf.training.step.samples import (
     responses_of,
     values_in_order,
 )
-from meds_openrlhf.training.watch.control import TrainerContext
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,9 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.diversity = DiversityTracker() if context.records_layers else None
+        self.diversity = DiversityTracker() if context.feature.is_recorded else None
         self._context = context
-        self._keeps_logits = context.pool is None or context.records_layers
-        file = None if self._keeps_logits else context.meds.features.function
+        file = None if context.feature.is_recorded else context.meds.features.function
         self._function = None if file is None else load_function(file, layers=0, hidden=0)
         self._transform = transform_of(context.meds)
         self._methods = methods_of(context.meds)
@@ -191,8 +190,9 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         )
 
     def _rows(self, experiences: list[Experience], recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which rollouts have a row (n,), and the rows (n, d): layer logits, answers, or the user's own."""
-        if self._keeps_logits:
+        """Return which rollouts have a row (n,), and the rows (n, d): what was recorded, or made of the texts."""
+        feature = self._context.feature
+        if feature.is_recorded or self._context.pool is None:
             return recorded.located, recorded.layer_logits
         if self._function is None:
             return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
@@ -316,7 +316,8 @@ def metrics_of_policy(
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
     generated = sum(float(batch.info.pop(GENERATED_TOKENS, torch.zeros(1)).sum()) for batch in experiences)
-    wrong = [answer if answer is not None and not is_right else None for answer, is_right in zip(answers, correct)]
+    form = cache(same_answer_form)
+    wrong = [form(answer) if answer is not None and not right else None for answer, right in zip(answers, correct)]
     distinct = [len({*wrong[start : start + group]} - {None}) for start in range(0, len(wrong), group)]
     kl = {}
     if experiences[0].rollout_log_probs is not None:

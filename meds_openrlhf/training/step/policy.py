@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
+from meds_openrlhf.features.kind import Feature
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.runtime.devices import has_cuda
@@ -59,11 +60,11 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         vllm_engines: list[Any] | None = None,
         *,
         meds: MedsSettings,
-        records_layers: bool,
+        feature: Feature,
     ) -> None:
         """Load the model, with the warm-up counted in training steps and the settings' additions to the loss.
 
-        ``records_layers``: whether the log-prob recomputes record layer logits.
+        ``feature``: what the log-prob recomputes record.
         """
         self._meds, settings = meds, meds.policy
         if settings.warmup_steps is not None and max_steps is not None:
@@ -76,7 +77,7 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             loss = EntropyAdvantageLoss(self.trainer.actor_loss_fn, settings.entropy_advantage)
             self.actor.register_forward_hook(loss.keep_entropy)
             self.trainer.actor_loss_fn = loss
-        self.set_up_recording(meds.features, records_layers)
+        self.set_up_recording(meds.features, feature)
 
     def fit(self, kl_ctl: float = 0) -> dict[str, float]:
         """Run OpenRLHF's updates; with mini-batches of whole prompts, the samples are not shuffled."""
@@ -106,16 +107,16 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
 
     # ── recording ──
 
-    def set_up_recording(self, features: FeatureSettings, records_layers: bool) -> None:
-        """Create the answer locator and, with ``records_layers``, the recorder; the model must be loaded."""
+    def set_up_recording(self, settings: FeatureSettings, feature: Feature) -> None:
+        """Create the answer locator and, if the ``feature`` is recorded, the recorder; the model must be loaded."""
         self._recorded: list[Recorded] = []
-        self._locator = AnswerLocator(self.tokenizer, features.answer_pattern)
+        self._locator = AnswerLocator(self.tokenizer, settings.answer_pattern)
         self._recorder: LayerLogitRecorder | None = None
-        if records_layers:
+        if feature.is_recorded:
             model, function = self.actor.model, None
-            if features.function is not None:
+            if settings.function is not None:
                 config = model.module.config.get_text_config()
-                function = load_function(features.function, config.num_hidden_layers, config.hidden_size)
+                function = load_function(settings.function, config.num_hidden_layers, config.hidden_size)
             self._recorder = LayerLogitRecorder(model, groups=self._groups_of_one_batch(), function=function)
 
     def forward(

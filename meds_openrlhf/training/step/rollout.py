@@ -17,10 +17,10 @@ from vllm import SamplingParams
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
 from meds_openrlhf.training.step.batches import FlatSamples
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
 from meds_openrlhf.training.step.samples import GENERATED_TOKENS, IS_EXTRA, is_right
-from meds_openrlhf.training.watch.control import TrainerContext
 
 
 class RolloutGenerator(SamplesGenerator):

@@ -21,13 +21,15 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.ray_connection import this_node
 from meds_openrlhf.training.host.openrlhf import bound, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import RolloutSender, eval_line, evaluation_metrics, step_rollouts
 from meds_openrlhf.training.step.rollout import RolloutGenerator
-from meds_openrlhf.training.watch.control import StepReport, Stopped, TrainerContext, this_node
+from meds_openrlhf.training.watch.control import StepReport, Stopped
 
 
 class TrainingStopped(Exception):

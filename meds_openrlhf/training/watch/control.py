@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS
+from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.tracking.step_log import StepLog
 
 
@@ -72,28 +69,3 @@ def start_run_control(paths: RunPaths) -> Any:
     """Start the mailbox of a run on this node and return its handle."""
     control = ray.remote(num_cpus=0, scheduling_strategy=this_node(), **WITHOUT_TENSORS)(RunControl)
     return control.remote(paths)
-
-
-def this_node(soft: bool = False) -> Any:
-    """Return the scheduling strategy for actors on this node, where they survive the loss of other nodes.
-
-    With ``soft``, Ray may place them elsewhere if this node has no room.
-    """
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=soft)
-
-
-@dataclass(frozen=True)
-class TrainerContext:
-    """Settings and handles for the trainers in addition to OpenRLHF's arguments; ``pool`` is None without a memory."""
-
-    meds: MedsSettings
-    paths: RunPaths
-    control: Any  # handle of the run's RunControl
-    pool: MemoryPool | None
-    records_layers: bool  # whether the policy records the memory's rows
-    recorder: Any  # handle of the run's RolloutRecorder; None if rollouts are not recorded
-    first_step: int  # 0, or the step of the checkpoint from which the run resumes
-
-    def tell(self, news: Stopped | str) -> None:
-        """Send a stop notice or a text to the driver; a text is shown to the user."""
-        ray.get(self.control.tell.remote(news))

@@ -23,7 +23,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.host.openrlhf import replaced
 from meds_openrlhf.training.step.policy import PolicyActor
 from tests.training.ranks import run_ranks, save_tiny_policy
-from tests.training.step.rollouts import arguments
+from tests.training.step.rollouts import NOT_RECORDED, arguments
 
 RANK, ALPHA = 4, 12
 TARGETS = ["q_proj", "v_proj", "down_proj", "lm_head"]
@@ -75,7 +75,7 @@ def load(rank: int, ranks: int, port: str, flags: dict[str, Any]) -> Any:
     args = arguments(**flags)
     policy = PolicyActor(ranks, rank, "127.0.0.1", port)
     policy.init_model_from_pretrained(
-        get_strategy(args), args.actor.model_name_or_path, 10, meds=MedsSettings(run_dir="x"), records_layers=False
+        get_strategy(args), args.actor.model_name_or_path, 10, meds=MedsSettings(run_dir="x"), feature=NOT_RECORDED
     )
     return policy
 

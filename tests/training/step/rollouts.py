@@ -20,19 +20,22 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.kind import Feature, Kind
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.experience import ExperienceMaker, StepResult
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
-from meds_openrlhf.training.watch.control import TrainerContext
 
 TOKENIZER = build_char_tokenizer()
 LAYERS = 6
 NO_ANSWER = 99.0
+RECORDED = Feature(Kind.LAYER_LOGITS, LAYERS, True, {})
+NOT_RECORDED = replace(RECORDED, is_recorded=False)
 # Flags that join the samples by length, so not in their order.
 BY_TOKENS = {"train.dynamic_batch_enable": True, "rollout.max_tokens_per_gpu": 40, "train.max_tokens_per_gpu": 40}
 
@@ -161,7 +164,7 @@ class Context(TrainerContext):
 
 def context_of(meds: MedsSettings, pool: Any = None) -> Context:
     return Context(
-        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, records_layers=True, recorder=None, first_step=0
+        meds, RunPaths(Path(meds.run_dir)), control=None, pool=pool, feature=RECORDED, recorder=None, first_step=0
     )
 
 
@@ -178,7 +181,7 @@ def plain_maker(args: Any) -> RemoteExperienceMaker:
 
 def our_maker(args: Any) -> ExperienceMaker:
     """Ours without a memory."""
-    context = replace(context_of(MedsSettings(run_dir="x")), records_layers=False)
+    context = replace(context_of(MedsSettings(run_dir="x")), feature=NOT_RECORDED)
     return ExperienceMaker(*models_of(args), context=context)
 
 

@@ -18,7 +18,7 @@ from meds_openrlhf.training.step.batches import arranged, padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.update import CriticActor
 from tests.training.ranks import run_ranks, save_tiny_policy
-from tests.training.step.rollouts import arguments, recorded_rollouts
+from tests.training.step.rollouts import NOT_RECORDED, arguments, recorded_rollouts
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +73,7 @@ def updated(role: str, rank: int, ranks: int, port: str, base: Path, mode: tuple
     dealt = pickle.loads(pickle.dumps(arranged(experiences(), args, 1, "prompts")[rank]))  # as Ray sends them
     penalty = PenaltySettings(extras=EXTRAS[role])
     meds = MedsSettings(run_dir="x", policy=PolicySettings(minibatches="prompts"), penalty=penalty)
-    actors = {"policy": (PolicyActor, {"meds": meds, "records_layers": False}), "critic": (CriticActor, {})}
+    actors = {"policy": (PolicyActor, {"meds": meds, "feature": NOT_RECORDED}), "critic": (CriticActor, {})}
     actor_class, settings = actors[role]
     model = actor_class(ranks, rank, "127.0.0.1", port)
     model.init_model_from_pretrained(get_strategy(args), str(base), 10, **settings)

@@ -1,5 +1,6 @@
 """Advantages from shaped rewards: every estimator's, limited for wrong answers, and those of other methods."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import ShardSettings
 from tests.training.step.rollouts import (
     LAYERS,
+    NOT_RECORDED,
     FakePolicyGroup,
     arguments,
     by_sample,
@@ -246,7 +248,7 @@ def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path,
     explore = ExplorationSettings(answer_bonus=0.2, answer_baseline=0.4)
     flags = {"rollout.batch_size": 1, "rollout.micro_batch_size": 4, "algo.advantage.estimator": "dr_grpo"}
     maker, _ = memory_maker(arguments(**flags), tmp_path, "both", settings, explore, alpha=alpha)
-    maker._keeps_logits = False
+    maker._context = replace(maker._context, feature=NOT_RECORDED)
     maker.actor_model_group = FakePolicyGroup(texts=True)
     for step, (sixes, sevens) in enumerate([(0, 0), (2, 1), (4, 2)], 1):
         samples = recorded_rollouts(prompts=1, rewards=[1, 1, 0, 0])

@@ -1,5 +1,6 @@
 """Experience from recorded rollouts: OpenRLHF's own without a penalty, what is remembered, and what is shaped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from meds_openrlhf.training.step.samples import generated_tokens
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
+    NOT_RECORDED,
     TOKENIZER,
     arguments,
     by_sample,
@@ -48,7 +50,7 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
         batch.info = {"generated_tokens": torch.full((len(batch.action_mask),), 50.0)}
     answers = [
         *["7"] * 10,
-        *["8", "9", "8", None, "5"],
+        *["8", "9", "8.0", None, "5"],
         *[None] * 25,
     ]  # ten to a prompt; the first ten and "5" are right
     metrics = metrics_of_policy(batches, answers, np.array([answer in ("7", "5") for answer in answers]), 10)
@@ -218,7 +220,7 @@ def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -
     for number, sample in enumerate(samples):
         set_texts(sample, "1+1=", "1+" * (number + 1), [TOKENIZER.eos_token_id])
     maker = our_maker(arguments())
-    maker._keeps_logits, maker.tokenizer = False, TOKENIZER
+    maker._context, maker.tokenizer = replace(maker._context, feature=NOT_RECORDED, pool="unused"), TOKENIZER
     maker._function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
     present, rows = maker._rows(samples, None)
     assert present.all()

@@ -17,7 +17,7 @@ from meds_openrlhf.training.step import policy as actor
 from meds_openrlhf.training.step.batches import padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor, Recorded
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss
-from tests.training.step.rollouts import TOKENIZER, arguments, recorded_rollouts, set_texts
+from tests.training.step.rollouts import NOT_RECORDED, RECORDED, TOKENIZER, arguments, recorded_rollouts, set_texts
 
 PROMPT = "1+1 \\boxed{9} "
 RESPONSES = ["so \\boxed{2}", "no box", "\\boxed{1} or \\boxed{34}", "\\boxed{", "\\boxed{5"]
@@ -57,7 +57,7 @@ def run(policy: Any) -> tuple[torch.Tensor, Recorded]:
 def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> None:
     ids, actions, mask = batch()
     plain, recording = make_actor(plain_class(PolicyModelActor)), make_actor(PolicyActor)
-    recording.set_up_recording(FeatureSettings(), records_layers=True)
+    recording.set_up_recording(FeatureSettings(), RECORDED)
     log_probs, got = run(recording)
     assert torch.equal(log_probs, plain.forward(ids, actions, mask))
     assert recording.take_recorded() == []
@@ -83,7 +83,7 @@ def test_log_probs_are_openrlhfs_and_logits_are_those_at_the_last_answer() -> No
 
 def test_a_policy_that_records_no_layers_finds_answers_alone() -> None:
     policy = make_actor(PolicyActor)
-    policy.set_up_recording(FeatureSettings(), records_layers=False)
+    policy.set_up_recording(FeatureSettings(), NOT_RECORDED)
     log_probs, got = run(policy)
     assert torch.equal(log_probs, make_actor(plain_class(PolicyModelActor)).forward(*batch()))
     assert got.answers == ["2", None, "34", None, None]
@@ -93,7 +93,7 @@ def test_a_policy_that_records_no_layers_finds_answers_alone() -> None:
 def test_packed_samples_give_the_same_logits_and_log_probs() -> None:
     padded, packed = make_actor(PolicyActor), make_actor(PolicyActor, packing=True)
     for policy in (padded, packed):
-        policy.set_up_recording(FeatureSettings(), records_layers=True)
+        policy.set_up_recording(FeatureSettings(), RECORDED)
     (expected_log_probs, expected), (log_probs, got) = run(padded), run(packed)
     np.testing.assert_allclose(got.layer_logits, expected.layer_logits, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(log_probs, expected_log_probs, atol=1e-4, rtol=1e-4)
@@ -106,7 +106,7 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
     mesh = {"tp": SimpleNamespace(get_group=lambda: "tensor group")}
     policy.strategy = SimpleNamespace(ring_attn_group="ring", ds_tensor_parallel_size=2, ds_device_mesh=mesh)
     assert policy._groups_of_one_batch() == ["ring", "tensor group"]
-    policy.set_up_recording(FeatureSettings(), records_layers=True)
+    policy.set_up_recording(FeatureSettings(), RECORDED)
     assert policy._recorder._groups == ("ring", "tensor group")
 
     monkeypatch.setattr(actor, "dist", SimpleNamespace(get_rank=lambda _: 1, get_world_size=lambda _: 2))
@@ -117,7 +117,7 @@ def test_ranks_of_one_batch_share_what_they_record(monkeypatch: pytest.MonkeyPat
 
 def test_the_time_of_finding_and_of_recording_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_actor(PolicyActor)
-    policy.set_up_recording(FeatureSettings(), records_layers=True)
+    policy.set_up_recording(FeatureSettings(), RECORDED)
     clock = itertools.count(100)
     monkeypatch.setattr(actor.time, "perf_counter", lambda: next(clock))
     assert run(policy)[1].seconds == 1 + 4 + 2  # finding; four layers, the unembedding, the end
@@ -134,7 +134,7 @@ def test_the_settings_of_the_policy_reach_the_loss(monkeypatch: pytest.MonkeyPat
     for alpha in (0.0, 0.4):
         settings = PolicySettings(entropy_advantage=EntropyAdvantageSettings(alpha=alpha))
         meds = MedsSettings(run_dir="x", policy=settings)
-        policy.init_model_from_pretrained(SimpleNamespace(args=arguments()), "m", meds=meds, records_layers=False)
+        policy.init_model_from_pretrained(SimpleNamespace(args=arguments()), "m", meds=meds, feature=NOT_RECORDED)
         wrapped = isinstance(policy.trainer.actor_loss_fn, EntropyAdvantageLoss)
         assert (wrapped, len(policy.actor._forward_hooks)) == ((True, 1) if alpha else (False, 0))
 

@@ -19,8 +19,10 @@ from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.step import trainer as trainer_module
+from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.trainer import MedsTraining
-from meds_openrlhf.training.watch.control import RunControl, StepReport, Stopped, TrainerContext
+from meds_openrlhf.training.watch.control import RunControl, StepReport, Stopped
+from tests.training.step.rollouts import RECORDED
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -98,7 +100,7 @@ def trainer(tmp_path: Path) -> Trainer:
     ckpt = SimpleNamespace(save_steps=3, disable_ds=False)
     args = SimpleNamespace(folder=tmp_path, train=SimpleNamespace(seed=1), ckpt=ckpt)
     paths, pool, meds = RunPaths(tmp_path), cast(MemoryPool, RecordingPool()), MedsSettings(run_dir=str(tmp_path))
-    context = TrainerContext(meds, paths, Control(paths), pool, records_layers=True, recorder=None, first_step=0)
+    context = TrainerContext(meds, paths, Control(paths), pool, feature=RECORDED, recorder=None, first_step=0)
     return Trainer(context=context, strategy=SimpleNamespace(args=args))
 
 
