@@ -26,9 +26,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.stats.tables import markdown
 
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log

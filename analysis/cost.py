@@ -17,8 +17,8 @@ import pandas as pd
 
 from analysis.command_line import Command, Finding
 from meds_openrlhf.options import folders, option, positive
-from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.metrics import logged_curves
+from meds_openrlhf.stats.tables import markdown, shown
 
 METRIC = "timing/step_total"  # seconds
 

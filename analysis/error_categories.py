@@ -28,10 +28,10 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
-from meds_openrlhf.results.figures import COLORS, panels
-from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.log import texts_of
 from meds_openrlhf.runs.rows import LOGIT_PRESETS, wrong_rows
+from meds_openrlhf.stats.figures import COLORS, panels
+from meds_openrlhf.stats.tables import markdown, shown
 
 CATEGORIES = {
     1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),

@@ -26,9 +26,9 @@ from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.log import prompt_codes
 from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
+from meds_openrlhf.stats.tables import markdown
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variants without layer logits, which any clustering must exceed: `labels_by_answer`,

@@ -26,9 +26,9 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
-from meds_openrlhf.results.figures import panels
-from meds_openrlhf.results.tables import markdown, shown
 from meds_openrlhf.runs.settings import names_of
+from meds_openrlhf.stats.figures import panels
+from meds_openrlhf.stats.tables import markdown, shown
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)

@@ -27,7 +27,7 @@ from typing import Any, cast
 import numpy as np
 
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
@@ -35,7 +35,7 @@ if not cpu.has_cuda():
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
 from benchmarks.table import make_parser
-from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 
 SAMPLES = 16

@@ -22,7 +22,7 @@ import numpy as np
 import ray
 import torch
 
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 
 if not cpu.has_cuda():
     cpu.install()  # before anything of OpenRLHF's
@@ -44,7 +44,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine import in_arrays

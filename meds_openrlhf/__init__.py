@@ -1,8 +1,8 @@
 """Memory-enhanced dynamic reward shaping (MEDS) for RL training of language models on OpenRLHF.
 
-Packages: ``config`` (typed settings), ``features`` (the feature vector of an answer), ``memory`` (durable, clustered
-features of past errors), ``shaping`` (cluster size to penalty), ``placement`` (assignment of roles to GPUs),
-``training`` (the only package that imports OpenRLHF), ``rewards``, ``data``, ``tracking`` and ``cli``.
+``features`` reads the feature of an answer, ``memory`` keeps and clusters those of past errors, ``shaping`` turns
+cluster sizes into rewards and advantages, ``placement`` assigns GPUs, and ``training`` alone imports OpenRLHF.
+CONTRIBUTING.md draws all rooms.
 
 This module exports the parts that other trainers can use and what reads a memory after the training (docs/api.md). It
 imports each of them on first access.
@@ -36,8 +36,8 @@ _HOMES = {
     "padded_positions": "features.layout",
     "prompt_key": "memory.rows",
     "read_atlas": "report.atlas",
-    "recording_of": "memory.replay",
-    "replay": "memory.replay",
+    "recording_of": "tools.replay",
+    "replay": "tools.replay",
     "shaped_reward": "shaping.penalty",
     "survey": "memory.stored",
 }

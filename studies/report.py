@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.results.estimators import ks_up_to
-from meds_openrlhf.results.figures import COLORS, legend_below, panels, write_figure
-from meds_openrlhf.results.paired import Array, bootstrap_interval, interquartile_mean, t_interval
-from meds_openrlhf.results.tables import markdown
 from meds_openrlhf.runs.metrics import late_mean
+from meds_openrlhf.stats.estimators import ks_up_to
+from meds_openrlhf.stats.figures import COLORS, legend_below, panels, write_figure
+from meds_openrlhf.stats.paired import Array, bootstrap_interval, interquartile_mean, t_interval
+from meds_openrlhf.stats.tables import markdown
 from studies.results import Result, read_results, runs_csv
 from studies.study import PASS_AT, Study, load_study
 from studies.verdicts import Results, differences_of, judge

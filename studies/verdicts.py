@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from meds_openrlhf.results.paired import Array, Interval, bootstrap_interval, t_interval
+from meds_openrlhf.stats.paired import Array, Interval, bootstrap_interval, t_interval
 from studies.results import Result
 from studies.study import INTERVALS, Claim, Key, Study
 

@@ -16,7 +16,7 @@ from meds_openrlhf.evaluation.problems import PAPERS
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.results.estimators import ks_up_to
+from meds_openrlhf.stats.estimators import ks_up_to
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]

@@ -43,6 +43,14 @@ def test_features_memory_and_shaping_know_nothing_of_openrlhf() -> None:
                 assert not OPENRLHF.search(node.id if isinstance(node, ast.Name) else node.attr), name
 
 
+def test_memory_and_features_know_no_room_that_uses_them() -> None:
+    below = {"adapters", "arrow_files", "config", "files", "json_text", "locks", "paths", "features"}
+    for room, known in (("features", below), ("memory", {*below, "memory"})):
+        for name, tree in modules(room):
+            inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
+            assert inside <= known, name
+
+
 def test_shaping_knows_nothing_but_settings() -> None:
     for name, tree in modules("shaping"):
         inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
@@ -50,8 +58,9 @@ def test_shaping_knows_nothing_but_settings() -> None:
 
 
 def test_the_rooms_of_training_know_each_other_one_way() -> None:
-    """run knows all; start knows the step, which is what it starts; the host's ways know nobody."""
-    below = {"host": set[str](), "watch": {"host"}, "step": {"host", "watch"}, "start": {"host", "watch", "step"}}
+    """run knows all; start knows the step, which is what it starts; the ways into OpenRLHF know nobody."""
+    ways = "openrlhf"
+    below = {ways: set[str](), "watch": {ways}, "step": {ways, "watch"}, "start": {ways, "watch", "step"}}
     for room, known in below.items():
         for name, tree in modules(f"training/{room}"):
             inside = {one.split(".")[2] for one in imports_of(tree) if one.startswith("meds_openrlhf.training.")}

@@ -14,8 +14,8 @@ from meds_openrlhf.config.loader import parse_overrides
 from meds_openrlhf.text_table import aligned
 
 if TYPE_CHECKING:
-    from meds_openrlhf.memory.replay import Recording, ReplaySummary
     from meds_openrlhf.memory.stored import Overview
+    from meds_openrlhf.tools.replay import Recording, ReplaySummary
 
 RUN_HELP = "folder of a run, or of a memory (which contains format.json); the run may still be training"
 PRESET_HELP = "clustering preset: paper, reference or robust (default: the run's{})"
@@ -97,7 +97,7 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
     defaults for a file. You can change meds.penalty.alpha and beta; meds.features.layers, difference and normalize;
     and meds.memory.remember, preset, min_cluster_size, assignment and noise, e.g. --meds.penalty.alpha 0.05.
     """
-    from meds_openrlhf.memory.replay import replay as replay_rows
+    from meds_openrlhf.tools.replay import replay as replay_rows
 
     changed = _changed(arguments.preset, overrides)
     _require_replayable(changed)
@@ -108,9 +108,9 @@ def replay(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 def _recording(source: Path, target: Path, changed: dict[str, Any]) -> tuple[Recording, MedsSettings]:
     """The rows of a file or a run's folder, and the settings for their replay. ``target`` must not be the input."""
-    from meds_openrlhf.memory.replay import read_recording, recording_of
     from meds_openrlhf.memory.stored import open_memory, settings_with
     from meds_openrlhf.outputs import require_output
+    from meds_openrlhf.tools.replay import read_recording, recording_of
 
     require_output(target, "--out")
     if source.is_dir():

@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
-from meds_openrlhf.results.figures import legend_below, look, panels
-from meds_openrlhf.results.intervals import LEVEL
+from meds_openrlhf.stats.figures import legend_below, look, panels
+from meds_openrlhf.stats.intervals import LEVEL
 from meds_openrlhf.text_table import counted
 
 

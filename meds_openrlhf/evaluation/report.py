@@ -17,8 +17,8 @@ from meds_openrlhf.evaluation.settings import Settings, read_settings
 from meds_openrlhf.evaluation.tables import estimates, json_text, models_and_sampling, sections
 from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.paths import inside
-from meds_openrlhf.results.figures import write_figure
-from meds_openrlhf.results.intervals import LEVEL, RESAMPLES
+from meds_openrlhf.stats.figures import write_figure
+from meds_openrlhf.stats.intervals import LEVEL, RESAMPLES
 
 TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
 

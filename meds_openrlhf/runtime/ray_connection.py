@@ -33,7 +33,7 @@ STARTS = 3  # of a local cluster
 TOO_SLOW = ("timed out during startup", "Timed out waiting for file")
 # Options of actors that get no tensors: otherwise Ray imports torch into their processes, 200 MB each.
 WITHOUT_TENSORS = {"runtime_env": {"env_vars": {"RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "0"}}}
-CPU_SETUP = "meds_openrlhf.training.host.cpu.install"  # Ray imports it by name in every worker
+CPU_SETUP = "meds_openrlhf.training.openrlhf.cpu.install"  # Ray imports it by name in every worker
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.trackers import wanted_trackers
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
 from meds_openrlhf.training.watch.follow import follow, members_of

@@ -10,7 +10,7 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 
 
 def main(rank: int, ranks: int, port: str, folders: dict[int, Path]) -> None:

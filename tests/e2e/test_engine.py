@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 from tests.e2e.conftest import TOKEN
 from tests.waiting import wait_until
 

@@ -5,7 +5,7 @@ import pytest
 
 from meds_openrlhf.evaluation.curves import draw
 from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
-from meds_openrlhf.results.figures import COLORS
+from meds_openrlhf.stats.figures import COLORS
 from tests.evaluation.measured import result
 
 BASE = [result("base", "x", "1222", "2222", "1122"), result("base", "y", "11", "12")]

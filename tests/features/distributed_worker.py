@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 
 RANKS = 2
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 def main(device: str, port: str, stage: int, program: str) -> None:
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     os.environ["DS_ACCELERATOR"] = device
-    from meds_openrlhf.training.host import cpu
+    from meds_openrlhf.training.openrlhf import cpu
 
     if device == "cpu":
         cpu.install()  # as in a run: nothing is compiled

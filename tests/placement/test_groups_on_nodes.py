@@ -50,7 +50,7 @@ def test_the_inventory_tells_nodes_of_one_machine_apart() -> None:
 
 @pytest.mark.parametrize("requests", [SPLIT, COLOCATED], ids=["split", "colocate"])
 def test_every_bundle_lands_on_its_planned_node(requests: list[RoleRequest]) -> None:
-    from meds_openrlhf.training.host import cpu
+    from meds_openrlhf.training.openrlhf import cpu
 
     cpu.install()
     from openrlhf.trainer.ray.utils import get_bundle_indices

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.results.paired import t_interval
+from meds_openrlhf.stats.paired import t_interval
 from studies.report import main, write_report
 from studies.results import read_results
 from studies.study import Run, Study, load_study

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meds_openrlhf.results.paired import bootstrap_interval
+from meds_openrlhf.stats.paired import bootstrap_interval
 from studies.results import Result
 from studies.study import Claim, Key, Run, Study
 from studies.verdicts import judge, verdict_of

@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 
 import torch
 
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 from tests.ports import free_ports
 
 

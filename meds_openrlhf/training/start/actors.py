@@ -30,7 +30,7 @@ from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.tracking.response_texts import ResponseReader
 from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
-from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus
+from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.step.context import TrainerContext

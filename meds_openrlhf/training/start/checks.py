@@ -23,7 +23,7 @@ from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
-from meds_openrlhf.training.host.openrlhf import batching_of, engines_share_gpus, even_batch
+from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus, even_batch
 
 # Settings that may name local files, and the suffixes of those with data.
 FILE_SETTINGS = (

@@ -19,7 +19,7 @@ from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.report import PlanReport, report
 from meds_openrlhf.placement.shortage import Shortage, when_free
 from meds_openrlhf.placement.sizing import require_batches, size
-from meds_openrlhf.training.host.openrlhf import batching_of, parse_openrlhf_arguments, role_requests
+from meds_openrlhf.training.openrlhf.access import batching_of, parse_openrlhf_arguments, role_requests
 from meds_openrlhf.training.start import checks
 
 logger = logging.getLogger(__name__)

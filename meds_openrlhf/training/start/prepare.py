@@ -20,8 +20,8 @@ from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.hub import CHECKED
-from meds_openrlhf.training.host import cpu
-from meds_openrlhf.training.host.openrlhf import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
+from meds_openrlhf.training.openrlhf import cpu
+from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.labels import require_labels
 from meds_openrlhf.training.start.placing import Request, place, request_of

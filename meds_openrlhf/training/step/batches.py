@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.host.openrlhf import batching_of
+from meds_openrlhf.training.openrlhf.access import batching_of
 from meds_openrlhf.training.step.samples import places_of, values_in_order
 
 FIELDS = [field.name for field in fields(Experience)]

@@ -24,8 +24,8 @@ from vllm.sampling_params import RequestOutputKind
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
-from meds_openrlhf.training.host.cpu import engine_arguments
-from meds_openrlhf.training.host.openrlhf import bound, plain_class, replaced
+from meds_openrlhf.training.openrlhf.access import bound, plain_class, replaced
+from meds_openrlhf.training.openrlhf.cpu import engine_arguments
 from meds_openrlhf.training.step.engine_fleet import EngineStatus, StaleWeightsError
 
 logger = logging.getLogger(__name__)

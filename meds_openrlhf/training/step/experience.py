@@ -40,7 +40,7 @@ from meds_openrlhf.shaping.method import Step
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
-from meds_openrlhf.training.host.openrlhf import batching_of, ranks_of_roles, replaced
+from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles, replaced
 from meds_openrlhf.training.step.advantages import TokenAdvantages, discounted_sums
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext

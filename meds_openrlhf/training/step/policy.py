@@ -21,8 +21,8 @@ from meds_openrlhf.features.kind import Feature
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.runtime.devices import has_cuda
-from meds_openrlhf.training.host.lora import save_merged, send_merged
-from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.training.openrlhf.access import plain_class, replaced
+from meds_openrlhf.training.openrlhf.lora import save_merged, send_merged
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrainer, warmup_ratio
 

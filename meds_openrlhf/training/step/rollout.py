@@ -15,7 +15,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.host.openrlhf import even_batch, is_too_long, longest_prompt
+from meds_openrlhf.training.openrlhf.access import even_batch, is_too_long, longest_prompt
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet

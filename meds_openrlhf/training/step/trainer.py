@@ -22,7 +22,7 @@ from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_sta
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.ray_connection import this_node
-from meds_openrlhf.training.host.openrlhf import bound, plain_class, replaced
+from meds_openrlhf.training.openrlhf.access import bound, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet

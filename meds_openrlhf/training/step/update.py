@@ -10,7 +10,7 @@ from openrlhf.trainer.ray import ppo_actor, ppo_critic
 from torch import nn
 
 from meds_openrlhf.config.schema import EntropyAdvantageSettings
-from meds_openrlhf.training.host.openrlhf import plain_class, replaced
+from meds_openrlhf.training.openrlhf.access import plain_class, replaced
 
 
 class EntropyAdvantageLoss(nn.Module):

@@ -20,7 +20,7 @@ from transformers import (
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
-from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.placing import models_of
 from meds_openrlhf.training.start.prepare import plan_run, prepare

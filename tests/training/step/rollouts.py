@@ -25,7 +25,7 @@ from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.paths import MemoryPaths, RunPaths
-from meds_openrlhf.training.host.openrlhf import parse_openrlhf_arguments
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.experience import ExperienceMaker, StepResult
 from meds_openrlhf.training.step.policy import Recorded

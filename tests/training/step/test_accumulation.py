@@ -13,7 +13,7 @@ from openrlhf.utils import get_strategy, utils
 from safetensors.torch import load_file, save_file
 
 from meds_openrlhf.config.schema import MedsSettings, PenaltySettings, PolicySettings
-from meds_openrlhf.training.host.openrlhf import replaced
+from meds_openrlhf.training.openrlhf.access import replaced
 from meds_openrlhf.training.step.batches import arranged, padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.update import CriticActor

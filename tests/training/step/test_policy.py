@@ -12,7 +12,7 @@ from openrlhf.trainer.ray.ppo_actor import PolicyModelActor
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from meds_openrlhf.config.schema import EntropyAdvantageSettings, FeatureSettings, MedsSettings, PolicySettings
-from meds_openrlhf.training.host.openrlhf import plain_class
+from meds_openrlhf.training.openrlhf.access import plain_class
 from meds_openrlhf.training.step import policy as actor
 from meds_openrlhf.training.step.batches import padded_batches
 from meds_openrlhf.training.step.policy import PolicyActor, Recorded

@@ -4,7 +4,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.plan import RoleRequest
-from meds_openrlhf.training.host.openrlhf import (
+from meds_openrlhf.training.openrlhf.access import (
     parse_openrlhf_arguments,
     role_requests,
     steps_of_an_epoch,

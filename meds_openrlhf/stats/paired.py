@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from meds_openrlhf.results.intervals import LEVEL
+from meds_openrlhf.stats.intervals import LEVEL
 
 RESAMPLES = 10_000
 

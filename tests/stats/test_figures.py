@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from meds_openrlhf.results.figures import COLORS, MARKERS, draw_curves, legend_below, look, panels, write_figure
+from meds_openrlhf.stats.figures import COLORS, MARKERS, draw_curves, legend_below, look, panels, write_figure
 
 
 def test_panels_are_in_rows_with_their_axes_named() -> None:

@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from meds_openrlhf.training.host import cpu
+from meds_openrlhf.training.openrlhf import cpu
 from tests.training.ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")

@@ -20,7 +20,7 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.evaluation.models.loading import converted
 from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.host.openrlhf import replaced
+from meds_openrlhf.training.openrlhf.access import replaced
 from meds_openrlhf.training.step.policy import PolicyActor
 from tests.training.ranks import run_ranks, save_tiny_policy
 from tests.training.step.rollouts import NOT_RECORDED, arguments

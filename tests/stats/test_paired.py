@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from meds_openrlhf.results import paired
-from meds_openrlhf.results.paired import bootstrap_interval, interquartile_mean, t_interval
+from meds_openrlhf.stats import paired
+from meds_openrlhf.stats.paired import bootstrap_interval, interquartile_mean, t_interval
 
 STUDIES = 400  # simulated; a share of 0.05 then has a standard error of 0.01
 

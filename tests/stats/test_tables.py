@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from meds_openrlhf.results.tables import markdown, shown, write_numbers
+from meds_openrlhf.stats.tables import markdown, shown, write_numbers
 
 
 def test_a_table_is_markdown_and_lines_up() -> None:

@@ -15,8 +15,8 @@ from meds_openrlhf.config import ConfigError, MedsSettings, MemorySettings, Pena
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.replay import ReplaySummary, read_recording, recording_of, replay
 from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.tools.replay import ReplaySummary, read_recording, recording_of, replay
 from tests.memory.streams import LAYERS, stream
 from tests.memory.written import SETTINGS, WrittenMemory
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.results.estimators import NO_VOTE, ks_up_to, majority_at_k, pass_at_k
+from meds_openrlhf.stats.estimators import NO_VOTE, ks_up_to, majority_at_k, pass_at_k
 
 
 def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_one() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from meds_openrlhf.results.estimators import pass_at_k
-from meds_openrlhf.results.intervals import DIFFERENCES, SCORES, mean_intervals
+from meds_openrlhf.stats.estimators import pass_at_k
+from meds_openrlhf.stats.intervals import DIFFERENCES, SCORES, mean_intervals
 
 ROUNDS = 2000
 # Four standard deviations of a share of 95 % among that many rounds: 1.9 points.

@@ -21,7 +21,7 @@ from openrlhf.trainer.ray import ppo_actor
 from peft.tuners.lora import LoraLayer
 
 from meds_openrlhf.adapters import merged, plain_name
-from meds_openrlhf.training.host.openrlhf import replaced
+from meds_openrlhf.training.openrlhf.access import replaced
 
 
 class MergedWeights:

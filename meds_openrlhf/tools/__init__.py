@@ -1,0 +1,1 @@
+"""Tools that use memory and shaping together, outside of a training."""
