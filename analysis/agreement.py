@@ -27,8 +27,8 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.files import MOST_TEXT, read_file
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.log import NONE, codes_of, prompt_codes
-from meds_openrlhf.runs.rows import FEATURES, SINGLE, labels_of_feature, own_transform
+from meds_openrlhf.rollouts.features import FEATURES, SINGLE, labels_of_feature, own_transform
+from meds_openrlhf.rollouts.run import NONE, codes_of, prompt_codes
 from meds_openrlhf.stats.tables import shown
 
 Labels = NDArray[np.integer]

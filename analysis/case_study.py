@@ -26,8 +26,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.rollouts.run import prompt_codes
 from meds_openrlhf.stats.tables import markdown
 
 NO_ANSWER = "(none)"

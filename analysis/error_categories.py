@@ -28,8 +28,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
-from meds_openrlhf.runs.log import texts_of
-from meds_openrlhf.runs.rows import LOGIT_PRESETS, wrong_rows
+from meds_openrlhf.rollouts.features import LOGIT_PRESETS, wrong_rows
+from meds_openrlhf.rollouts.run import texts_of
 from meds_openrlhf.stats.figures import COLORS, panels
 from meds_openrlhf.stats.tables import markdown, shown
 

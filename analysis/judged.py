@@ -24,7 +24,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.client import Answer, JudgeClient
 from meds_openrlhf.judge.question import Question, ReplyLine, shortened, tagged
 from meds_openrlhf.judge.settings import JudgeSettings
-from meds_openrlhf.runs.log import logged_steps
+from meds_openrlhf.rollouts.run import logged_steps
 
 Numbers = dict[str, Any]  # by name, as they are written
 Visit = tuple[int, str]  # (step, prompt)

@@ -26,8 +26,8 @@ from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.runs.log import prompt_codes
-from meds_openrlhf.runs.rows import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
+from meds_openrlhf.rollouts.features import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
+from meds_openrlhf.rollouts.run import prompt_codes
 from meds_openrlhf.stats.tables import markdown
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake

@@ -35,8 +35,8 @@ from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.rollouts.features import SINGLE, own_transform
 from meds_openrlhf.runs.metrics import logged_curves
-from meds_openrlhf.runs.rows import SINGLE, own_transform
 from meds_openrlhf.stats.figures import draw_curves, write_figure
 from meds_openrlhf.stats.tables import markdown, shown, write_numbers
 from meds_openrlhf.tracking.step_log import StepLog

@@ -26,13 +26,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, write_rollouts
+from meds_openrlhf.rollouts.log import sample_texts, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 
 LAYERS, SAMPLES = 28, 16  # SAMPLES: rollouts of a prompt in a step

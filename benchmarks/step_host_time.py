@@ -41,9 +41,9 @@ from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.rollouts.recorder import RolloutRecorder
+from meds_openrlhf.rollouts.texts import ResponseReader
 from meds_openrlhf.runtime.ray_connection import ray_connection
-from meds_openrlhf.tracking.response_texts import ResponseReader
-from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext

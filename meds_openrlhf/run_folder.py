@@ -11,8 +11,8 @@ from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.rollouts.recorder import forget_after
 from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
-from meds_openrlhf.tracking.rollout_recorder import forget_after
 from meds_openrlhf.tracking.step_log import StepLog
 
 

@@ -53,7 +53,7 @@ def inspect(arguments: argparse.Namespace, _rest: list[str]) -> int:
     from meds_openrlhf.data.prompt_texts import texts_of_data_set, without_template
     from meds_openrlhf.memory.stored import open_memory, survey
     from meds_openrlhf.paths import RunPaths
-    from meds_openrlhf.runs.log import read_log
+    from meds_openrlhf.rollouts.run import read_log
     from meds_openrlhf.runs.settings import config_of
 
     if arguments.top < 0:

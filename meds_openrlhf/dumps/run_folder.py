@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
@@ -29,7 +30,7 @@ from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, write_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_step, write_rollouts
+from meds_openrlhf.rollouts.log import read_step, write_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from meds_openrlhf.columns import IDENTITY, selected
 from meds_openrlhf.memory.assignment import UNASSIGNED
 
 
@@ -57,18 +58,8 @@ def owners_of(rows: pa.RecordBatch, shards: int) -> NDArray[np.int64]:
 
 
 def log_schema(layers: int) -> pa.Schema:
-    """Return the columns of the log for a model with ``layers`` decoder layers; docs/storage.md explains them."""
-    return pa.schema(
-        [
-            pa.field("step", pa.int32(), nullable=False),
-            pa.field("sample", pa.int32(), nullable=False),
-            pa.field("prompt", pa.string(), nullable=False),
-            pa.field("correct", pa.bool_(), nullable=False),
-            pa.field("label", pa.int32()),
-            pa.field("cluster_size", pa.int32(), nullable=False),
-            pa.field("layer_logits", pa.list_(pa.field("item", pa.float32(), nullable=False), layers), nullable=False),
-        ]
-    )
+    """Return the columns of the log for rows of ``layers`` numbers; docs/storage.md explains them."""
+    return selected((*IDENTITY, "label", "cluster_size", "layer_logits"), layers)
 
 
 NEVER_NULL = [place for place, field in enumerate(log_schema(1)) if not field.nullable]  # of its columns
@@ -76,7 +67,7 @@ NEVER_NULL = [place for place, field in enumerate(log_schema(1)) if not field.nu
 
 def incoming_schema(layers: int) -> pa.Schema:
     """Return the columns that a trainer passes: those of the log except the step and the memory's answer."""
-    return pa.schema([log_schema(layers).field(name) for name in _INCOMING])
+    return selected(_INCOMING, layers)
 
 
 def make_rows(

@@ -15,8 +15,8 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of
-from meds_openrlhf.report.error_rows import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.runs.log import NONE, Response, RolloutLog, read_log
+from meds_openrlhf.rollouts.clusters import ErrorRows, rows_of_log, rows_of_memory
+from meds_openrlhf.rollouts.run import NONE, Response, RolloutLog, read_log
 from meds_openrlhf.runs.settings import config_of
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.report.error_rows import ErrorRows
-from meds_openrlhf.runs.log import NONE, RolloutLog
+from meds_openrlhf.rollouts.clusters import ErrorRows
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
 
 
 def visits_of(rows: ErrorRows, log: RolloutLog) -> pd.DataFrame:

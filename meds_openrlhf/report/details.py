@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.clusters import right_places
-from meds_openrlhf.report.error_rows import PromptLogits
-from meds_openrlhf.runs.log import NONE, Response, RolloutLog
+from meds_openrlhf.rollouts.clusters import PromptLogits
+from meds_openrlhf.rollouts.run import NONE, Response, RolloutLog
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
 _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning

@@ -14,7 +14,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.prompt_texts import without_template
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.atlas import Atlas
-from meds_openrlhf.runs.log import RolloutLog
+from meds_openrlhf.rollouts.run import RolloutLog
 from meds_openrlhf.runs.settings import config_of
 
 

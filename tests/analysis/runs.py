@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.rollouts.log import write_rollouts
 from meds_openrlhf.shaping.penalty import cluster_penalty
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
 from tests.memory.written import WrittenMemory
 
 LAYERS = 8

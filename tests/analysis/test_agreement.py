@@ -9,7 +9,7 @@ from analysis.agreement import agreement, agreement_by_prompt, labels_by_answer,
 from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.rows import wrong_rows
+from meds_openrlhf.rollouts.features import wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
 
 

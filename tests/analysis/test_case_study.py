@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.case_study import COLUMNS, Case, chosen_case, draw, main, patterns_of, table_of
-from meds_openrlhf.runs.rows import FEATURES, labels_of_feature, wrong_rows
+from meds_openrlhf.rollouts.features import FEATURES, labels_of_feature, wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
 
 # Two rollouts a step. plain: two answers, two kinds. split: one answer of two kinds. both: that, and 6 beside 5.

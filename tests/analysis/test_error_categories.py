@@ -10,7 +10,7 @@ import pytest
 from analysis.agreement import features_of, name_of
 from analysis.error_categories import draw_responses, main
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.runs.rows import wrong_rows
+from meds_openrlhf.rollouts.features import wrong_rows
 from tests.analysis.runs import Rollout, kind, write_run
 from tests.judge.judge_server import Request, Response, judge_server, options
 

@@ -7,7 +7,7 @@ import pytest
 
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import read_rollouts
+from meds_openrlhf.rollouts.log import read_rollouts
 from tests.cli.conftest import Meds
 
 LOGS = Path(__file__).parents[1] / "dumps" / "data"

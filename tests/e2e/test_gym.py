@@ -13,7 +13,7 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
 from meds_openrlhf.gym.problem import made_of
 from meds_openrlhf.memory.rows import prompt_key
-from meds_openrlhf.tracking.rollout_log import read_rollouts
+from meds_openrlhf.rollouts.log import read_rollouts
 from tests.e2e.conftest import MEDS, finished
 from tests.e2e.runs import SAMPLES, STEPS, Run, require_memory_at_work
 

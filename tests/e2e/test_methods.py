@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.report import write_report
-from meds_openrlhf.tracking.rollout_log import read_rollouts
+from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import REPOSITORY
 from tests.e2e.runs import Run, read_memory

@@ -10,7 +10,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import read_rollouts
+from meds_openrlhf.rollouts.log import read_rollouts
 from tests.e2e.conftest import REPOSITORY, finished
 
 STEPS = 4

@@ -31,11 +31,11 @@ from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Limits
 from meds_openrlhf.report.write import _facts
-from meds_openrlhf.runs.log import read_log
+from meds_openrlhf.rollouts.log import read_rollouts, write_rollouts
+from meds_openrlhf.rollouts.run import read_log
 from meds_openrlhf.runs.settings import compare_settings, flat_settings
 from meds_openrlhf.runtime.hub import require_trusted
 from meds_openrlhf.tools.replay import read_recording
-from meds_openrlhf.tracking.rollout_log import read_rollouts, write_rollouts
 from meds_openrlhf.tracking.sending import new_lines
 from meds_openrlhf.tracking.trackers import TrackedRun
 

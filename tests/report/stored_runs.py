@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config import MedsSettings, MemorySettings, RunConfig
 from meds_openrlhf.config.method import make_method
 from meds_openrlhf.memory.rows import Sharding, make_rows
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, write_rollouts
+from meds_openrlhf.rollouts.log import write_rollouts
 
 LAYERS = 4
 PENALTY = 0.0  # of every logged rollout

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.details import ANSWER, LEFT_OUT, candidates, choose, parts_of
-from meds_openrlhf.runs.log import NONE, Response, RolloutLog
+from meds_openrlhf.rollouts.run import NONE, Response, RolloutLog
 
 
 def test_the_answer_is_marked_where_it_stands() -> None:

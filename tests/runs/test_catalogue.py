@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 import meds_openrlhf
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.features.moments import NO_MOMENTS, DiversityTracker, Moments
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardStats
+from meds_openrlhf.rollouts.recorder import cluster_line
 from meds_openrlhf.runs.catalogue import CHARTS, SUMMARY
 from meds_openrlhf.tracking.metrics import step_metrics
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA
-from meds_openrlhf.tracking.rollout_recorder import cluster_line
 
 METRICS = [metric for chart in CHARTS for metric in chart.metrics]
 NAMES = [metric.name for metric in METRICS]

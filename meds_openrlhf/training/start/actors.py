@@ -27,9 +27,9 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
+from meds_openrlhf.rollouts.recorder import RolloutRecorder
+from meds_openrlhf.rollouts.texts import ResponseReader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
-from meds_openrlhf.tracking.response_texts import ResponseReader
-from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job

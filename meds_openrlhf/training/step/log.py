@@ -13,9 +13,9 @@ from openrlhf.trainer.ppo_trainer import compute_eval_metrics
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.rollouts.recorder import StepRollouts
 from meds_openrlhf.runtime.errors import innermost
 from meds_openrlhf.stats.estimators import ks_up_to, pass_at_k
-from meds_openrlhf.tracking.rollout_recorder import StepRollouts
 from meds_openrlhf.training.step.experience import StepResult
 from meds_openrlhf.training.step.samples import (
     answers_of,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from meds_openrlhf.runs.log import TEXTS, logged_rollouts, prompt_codes, texts_of
+from meds_openrlhf.rollouts.run import TEXTS, logged_rollouts, prompt_codes, texts_of
 from tests.analysis.runs import write_log
 
 STEPS = {1: {"p": ["a", "b"], "q": ["c"]}, 2: {"q": ["d", "e"]}, 3: {"p": ["f"]}}

@@ -17,7 +17,7 @@ from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.runs.log import NONE, logged_rollouts, place_key, prompt_codes
+from meds_openrlhf.rollouts.run import NONE, logged_rollouts, place_key, prompt_codes
 
 SINGLE = "single"
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from meds_openrlhf.columns import IDENTITY, ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_rollouts, read_step
+from meds_openrlhf.rollouts.log import read_rollouts, read_step
 
 NONE = -1  # of a code or an index: there is none, as for pandas
-KEYS = ("step", "sample", "prompt", "correct")  # always read
 TEXTS = ("prompt_text", "response", "ground_truth")  # the last is null if the data set has none
 
 
@@ -44,14 +44,14 @@ def prompt_codes(rows: pa.Table) -> NDArray[np.int64]:
 
 
 def logged_steps(run: Path, columns: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """Yield the rollouts of each step of a run's log, in the order of samples, with `KEYS` and ``columns``.
+    """Yield the rollouts of each step of a run's log, in the order of samples, with `IDENTITY` and ``columns``.
 
     Raises ConfigError if the run does not exist or has no log, or if a file of the log cannot be read.
     """
     if not run.is_dir():
         raise ConfigError("RUN", str(run), "does not exist. Name the folder of a run.")
     steps = 0
-    for table in read_rollouts(RunPaths(run), tuple(dict.fromkeys((*KEYS, *columns)))):
+    for table in read_rollouts(RunPaths(run), tuple(dict.fromkeys((*IDENTITY, *columns)))):
         if len(table):
             steps += 1
             yield table

@@ -14,9 +14,9 @@ from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.response_texts import ResponseReader
-from meds_openrlhf.tracking.rollout_log import read_rollouts
-from meds_openrlhf.tracking.rollout_recorder import RolloutRecorder, StepRollouts, forget_after
+from meds_openrlhf.rollouts.log import read_rollouts
+from meds_openrlhf.rollouts.recorder import RolloutRecorder, StepRollouts, forget_after
+from meds_openrlhf.rollouts.texts import ResponseReader
 from meds_openrlhf.tracking.step_log import StepLog
 
 TOKENIZER = build_char_tokenizer()
@@ -113,7 +113,7 @@ def test_answers_are_the_policys_own_and_special_tokens_are_shown_inside_a_text(
 
 
 def test_more_responses_than_are_decoded_at_once(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meds_openrlhf.tracking.response_texts.AT_ONCE", 2)
+    monkeypatch.setattr("meds_openrlhf.rollouts.texts.AT_ONCE", 2)
     assert [row["response"] for row in record(paths, [*TEXTS, []])] == [*TEXTS, ""]
 
 

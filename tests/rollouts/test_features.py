@@ -14,9 +14,9 @@ from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.snapshot import read_format, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.log import logged_rollouts
-from meds_openrlhf.runs.rows import FEATURES, labels_of_feature, layer_logits, own_transform, wrong_rows
-from meds_openrlhf.tracking.rollout_log import read_step, write_rollouts
+from meds_openrlhf.rollouts.features import FEATURES, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.rollouts.log import read_step, write_rollouts
+from meds_openrlhf.rollouts.run import logged_rollouts
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
 
 STEPS = [

@@ -20,30 +20,11 @@ from meds_openrlhf.arrow_files import (
     require_schema,
     with_checksum,
 )
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import open_file, write_atomically
 from meds_openrlhf.paths import RunPaths
 
-ROLLOUT_SCHEMA = pa.schema(
-    [
-        pa.field("step", pa.int32(), nullable=False),
-        pa.field("sample", pa.int32(), nullable=False),  # the rollout's index in the step, as in the memory's log
-        pa.field("prompt", pa.string(), nullable=False),  # the prompt's key, as in the memory's log
-        pa.field("prompt_text", pa.dictionary(pa.int32(), pa.string()), nullable=False),  # as sent to the engines
-        pa.field("ground_truth", pa.dictionary(pa.int32(), pa.string())),  # null if the data set has none
-        pa.field("response", pa.string()),  # null if only samples of the texts are kept
-        pa.field("answer", pa.string()),  # null if the response has none
-        pa.field("answer_start", pa.int32()),  # characters of the response before the answer
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("reward", pa.float32(), nullable=False),  # before the memory's penalty
-        pa.field("shaped_reward", pa.float32(), nullable=False),
-        pa.field("penalty", pa.float32(), nullable=False),  # reward - shaped_reward
-        pa.field("label", pa.int32()),  # null if the memory did not assign it; -1: noise
-        pa.field("cluster_size", pa.int32(), nullable=False),
-        pa.field("tokens", pa.int32(), nullable=False),  # of the response
-        pa.field("truncated", pa.bool_(), nullable=False),
-    ]
-)
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
 
 

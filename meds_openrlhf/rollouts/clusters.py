@@ -17,7 +17,7 @@ from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import StoredMemory
-from meds_openrlhf.runs.log import NONE, RolloutLog
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather
 
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, read_step, write_rollouts
+from meds_openrlhf.rollouts.log import read_step, write_rollouts
 
 
 def rollouts(n: int = 4, **columns: object) -> pa.Table:

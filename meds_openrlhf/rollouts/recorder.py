@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.response_texts import ResponseReader, ResponseText
-from meds_openrlhf.tracking.rollout_log import ROLLOUT_SCHEMA, sample_texts, write_rollouts
+from meds_openrlhf.rollouts.log import sample_texts, write_rollouts
+from meds_openrlhf.rollouts.texts import ResponseReader, ResponseText
 from meds_openrlhf.tracking.step_log import StepLog
 
 BIGGEST = 10  # clusters
