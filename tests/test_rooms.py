@@ -44,7 +44,7 @@ def test_features_memory_and_shaping_know_nothing_of_openrlhf() -> None:
 
 
 def test_memory_and_features_know_no_room_that_uses_them() -> None:
-    below = {"adapters", "arrow_files", "config", "files", "json_text", "locks", "paths", "features"}
+    below = {"adapters", "arrow_files", "columns", "config", "files", "json_text", "locks", "paths", "features"}
     for room, known in (("features", below), ("memory", {*below, "memory"})):
         for name, tree in modules(room):
             inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
@@ -80,7 +80,7 @@ def test_training_alone_imports_openrlhf_and_its_own_commands_alone_import_train
 
 
 def test_runs_are_read_in_one_room_that_no_room_below_knows() -> None:
-    below = {"config", "data", "features", "memory", "tracking"}
+    below = {"columns", "config", "data", "features", "memory", "rollouts", "tracking"}
     for name, tree in modules("runs"):
         inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
         assert inside <= {"runs", "files", "paths", *below}, name

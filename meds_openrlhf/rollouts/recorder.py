@@ -7,49 +7,23 @@ continues.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import sample_texts, write_rollouts
+from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.rollouts.texts import ResponseReader, ResponseText
 from meds_openrlhf.tracking.step_log import StepLog
 
 BIGGEST = 10  # clusters
 PENALTY_BINS = 20
 EXAMPLE_CHARACTERS = 4000  # limit for the prompt and the response of a cluster's example
-
-
-@dataclass(frozen=True)
-class StepRollouts:
-    """The n rollouts of a step, ordered by ``sample``.
-
-    ``tokens`` (t,) are the responses' concatenated token ids, ``lengths`` (n,) their numbers of tokens; ``generated``
-    (t,) marks the policy's tokens, the others are tool replies. ``label`` is UNASSIGNED for rollouts that the memory
-    did not assign.
-    """
-
-    step: int
-    sample: NDArray[np.int32]  # (n,)
-    prompt: list[str]  # keys
-    prompt_text: list[str]
-    ground_truth: list[str | None]
-    tokens: NDArray[np.int32]
-    lengths: NDArray[np.int64]
-    generated: NDArray[np.bool_]
-    correct: NDArray[np.bool_]  # (n,), as all below
-    reward: NDArray[np.float32]
-    shaped_reward: NDArray[np.float32]
-    label: NDArray[np.int32]
-    cluster_size: NDArray[np.int32]
-    truncated: NDArray[np.bool_]
 
 
 class RolloutRecorder:
@@ -61,7 +35,7 @@ class RolloutRecorder:
     def __init__(self, paths: RunPaths, reader: ResponseReader, keep: str) -> None:
         self._paths, self._reader, self._keep = paths, reader, keep
 
-    def record(self, rollouts: StepRollouts) -> int:
+    def record(self, rollouts: StepTable) -> int:
         """Write a step and return its number. Raises OSError if it cannot be written."""
         table = self._table(rollouts)
         if self._keep != "none":
@@ -69,9 +43,9 @@ class RolloutRecorder:
         StepLog(self._paths.clusters).append(rollouts.step, cluster_line(table))
         return rollouts.step
 
-    def _table(self, rollouts: StepRollouts) -> pa.Table:
+    def _table(self, rollouts: StepTable) -> pa.Table:
         """Rows of `ROLLOUT_SCHEMA`; without texts if ``keep`` is "none"."""
-        n = len(rollouts.sample)
+        n, reward, shaped = len(rollouts), *map(np.float32, (rollouts.reward, rollouts.shaped_reward))
         columns = {**vars(rollouts), "prompt_text": [""] * n}
         responses = [ResponseText(None)] * n
         if self._keep != "none":
@@ -79,10 +53,13 @@ class RolloutRecorder:
             responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
         columns |= {
             "step": [rollouts.step] * n,
+            "sample": rollouts.sample,
             "response": [response.text for response in responses],
             "answer": [response.answer for response in responses],
             "answer_start": [response.answer_start for response in responses],
-            "penalty": rollouts.reward - rollouts.shaped_reward,
+            "reward": reward,
+            "shaped_reward": shaped,
+            "penalty": reward - shaped,
             "label": pa.array(rollouts.label, mask=rollouts.label == UNASSIGNED),
             "tokens": rollouts.lengths,
         }

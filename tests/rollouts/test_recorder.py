@@ -15,9 +15,10 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.rollouts.recorder import RolloutRecorder, StepRollouts, forget_after
+from meds_openrlhf.rollouts.recorder import RolloutRecorder, forget_after
 from meds_openrlhf.rollouts.texts import ResponseReader
 from meds_openrlhf.tracking.step_log import StepLog
+from tests.rollouts.tables import step_table
 
 TOKENIZER = build_char_tokenizer()
 END = TOKENIZER.eos_token
@@ -47,7 +48,6 @@ def record(
     n, all_labels = len(responses), labels or [None] * len(responses)
     fields = {
         "step": step,
-        "sample": np.arange(n, dtype=np.int32),
         "prompt": [f"key {i % 2}" for i in range(n)],
         "prompt_text": [f"prompt {i % 2}" for i in range(n)],
         "ground_truth": [("7", None)[i % 2] for i in range(n)],
@@ -64,7 +64,7 @@ def record(
     TOKENIZER.save_pretrained(paths.model)
     reader = ResponseReader.of(str(paths.model), pattern, paths.tokenizer)
     assert len(pickle.dumps(reader)) < 1000 < paths.tokenizer.stat().st_size  # a reader travels light
-    assert RolloutRecorder(paths, reader, keep).record(StepRollouts(**{**fields, **given})) == step
+    assert RolloutRecorder(paths, reader, keep).record(step_table(n, **{**fields, **given})) == step
     return [row for table in read_rollouts(paths) for row in table.to_pylist()]
 
 

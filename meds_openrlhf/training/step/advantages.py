@@ -12,7 +12,7 @@ from scipy.signal import lfilter
 
 from meds_openrlhf.shaping.law import capped
 from meds_openrlhf.shaping.method import Bools, Change
-from meds_openrlhf.training.step.samples import values_in_order
+from meds_openrlhf.training.step.samples import SampleOrder
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,12 @@ class TokenAdvantages:
     """The advantages and returns (B, A) in a step's ``experiences``, with ``group`` responses to each prompt."""
 
     experiences: list[Experience]
+    order: SampleOrder
     group: int
 
     def outcomes(self) -> NDArray[np.floating]:
         """Return the advantages (g, N) of whole responses: the means over their generated tokens."""
-        return values_in_order(self.experiences, map(_outcomes, self.experiences)).reshape(-1, self.group)
+        return self.order.values(map(_outcomes, self.experiences)).reshape(-1, self.group)
 
     def change(self, change: Change) -> None:
         """Change the advantages and returns of each response's tokens."""

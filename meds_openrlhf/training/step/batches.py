@@ -21,7 +21,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience, balance_experience
 
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.openrlhf.access import batching_of
-from meds_openrlhf.training.step.samples import places_of, values_in_order
+from meds_openrlhf.training.step.samples import SampleOrder
 
 FIELDS = [field.name for field in fields(Experience)]
 TOKEN_FIELDS = [name for name in FIELDS if Experience.is_step_tensor_field(name)]  # tensors with a value per token
@@ -126,7 +126,7 @@ def _samples(columns: dict[str, Any]) -> list[Experience]:
 
 def flat_experiences(batches: Sequence[Experience], orders: Iterable[NDArray[np.int64]]) -> list[FlatExperience]:
     """Return one experience for each array of sample indices in ``orders``; drops the field ``index``."""
-    places = places_of(batches)
+    places = SampleOrder(batches).places
     chosen = [places[order] for order in orders]
     paddings = [batch.attention_mask.flip(1).argmax(1).tolist() for batch in batches]
     columns: dict[str, list[Any]] = {}
@@ -206,7 +206,7 @@ def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, mi
     one experience. With "responses", OpenRLHF distributes them, and each rank shuffles its share.
     """
     if minibatches == "prompts":
-        lengths = values_in_order(experiences, [batch.attention_mask.sum(1) for batch in experiences])
+        lengths = SampleOrder(experiences).values([batch.attention_mask.sum(1) for batch in experiences])
         samples = args.rollout.n_samples_per_prompt
         ranks = batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
         minibatch, seed = args.train.batch_size // samples, [args.train.seed, step]

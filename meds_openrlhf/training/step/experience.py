@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -32,51 +32,27 @@ from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.memory.assignment import UNASSIGNED
-from meds_openrlhf.memory.rows import make_rows, prompt_key, remembered_rows
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.shard import MemoryAnswer
+from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
-from meds_openrlhf.shaping.method import Step
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
-from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles, replaced
+from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles
 from meds_openrlhf.training.step.advantages import TokenAdvantages, discounted_sums
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import (
-    GENERATED_TOKENS,
-    IS_EXTRA,
-    in_order,
-    is_right,
-    responses_of,
-    values_in_order,
-)
+from meds_openrlhf.training.step.samples import Generation, SampleOrder, is_right, responses_of, without_facts
 
 
-@dataclass(frozen=True)
-class Collected:
-    """A step's n rollouts in the order of the samples' index; the memory stores the ``remembered`` rollouts."""
-
-    raw: NDArray[np.float32]  # (n,) rewards, after OpenRLHF's length penalties
-    correct: NDArray[np.bool_]  # (n,)
-    keys: list[str]  # (n) the memory's keys of the prompts
-    features: NDArray[np.float32]  # (n, N) rows for the memory, such as layer logits
-    has_feature: NDArray[np.bool_]  # (n,)
-    remembered: NDArray[np.intp]  # (m,) indices of samples
-    is_extra: NDArray[np.bool_]  # (n,) whether they are trained on beside the batch (meds.penalty.extras)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """The result of a step: experiences to train on, and its n rollouts in the order of the samples' index."""
+class StepResult(NamedTuple):
+    """The result of a step: experiences to train on, its rollouts, and metrics."""
 
     experiences: list[Experience]
-    collected: Collected
-    label: NDArray[np.int32]  # (n,) clusters; UNASSIGNED without a label from the memory
-    cluster_size: NDArray[np.int32]  # (n,) 0 without a cluster
-    shaped: NDArray[np.floating]  # (n,) rewards
+    rollouts: StepTable
     metrics: dict[str, float]
 
 
@@ -88,6 +64,8 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.strategy: Any = copy.copy(self.strategy)
+        self.strategy.args = without_length_penalties(self.args)  # `_collect` applies them, to judge before
         self.diversity = DiversityTracker() if context.feature.is_recorded else None
         self._context = context
         file = None if context.feature.is_recorded else context.meds.features.function
@@ -99,34 +77,33 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
     @torch.no_grad()
     def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
         """Make a step's experiences from its rollouts; replaces OpenRLHF's ``make_experience_batch``."""
-        experiences, recorded = self._run_models(rollout_samples)
-        collected = self._collect(experiences, recorded, step)
-        metrics = metrics_of_policy(
-            experiences, recorded.answers, collected.correct, self.args.rollout.n_samples_per_prompt
-        )
+        generation = Generation.of(rollout_samples)
+        experiences = self.make_experience(self.split_rollout_samples(without_facts(rollout_samples)))
+        order = SampleOrder(experiences)
+        recorded = self._take_recorded(order)
+        rollouts = self._collect(experiences, order, recorded, generation, step)
+        metrics = metrics_of_policy(experiences, rollouts, generation.tokens)
         self._compare_engines(metrics.get("vllm_kl", 0.0), step)
         if self.args.algo.advantage.is_correction_level == "off":  # then no update needs them
             for experience in experiences:
                 experience.rollout_log_probs = None
-        answer, label, size = self._ask(collected, step)
-        trained, shaped, effect = self._advantages(experiences, collected, self._counted(collected, size, step))
+        rollouts, answer = self._ask(rollouts)
+        trained, rollouts, effect = self._shape(experiences, order, rollouts)
         if answer is not None:
-            rewards = collected.raw, shaped, collected.correct
-            metrics |= step_metrics(answer, *rewards, effect, recorded.seconds) | self._eigen_ratios(collected, answer)
-        return StepResult(trained, collected, label, size, shaped, metrics)
+            rewards = rollouts.reward, rollouts.shaped_reward, rollouts.correct
+            metrics |= step_metrics(answer, *rewards, effect, recorded.seconds) | self._eigen_ratios(rollouts, answer)
+        return StepResult(trained, rollouts, metrics)
 
-    def _run_models(self, rollout_samples: list[Experience]) -> tuple[list[Experience], Recorded]:
-        """Run OpenRLHF's forward passes, and fetch from the policy's ranks what they recorded."""
-        experiences = self.make_experience(self.split_rollout_samples(rollout_samples))
+    def _take_recorded(self, order: SampleOrder) -> Recorded:
+        """Fetch from the policy's ranks what they recorded during the forward passes."""
         ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: batching_of(self.args).duplicates]
         batches: list[Recorded] = list(chain.from_iterable(ranks))  # each rank processed consecutive micro-batches
-        recorded = Recorded(
-            answers=in_order(experiences, [batch.answers for batch in batches]),
-            located=values_in_order(experiences, [batch.located for batch in batches]),
-            layer_logits=values_in_order(experiences, [batch.layer_logits for batch in batches]),
+        return Recorded(
+            answers=order.items([batch.answers for batch in batches]),
+            located=order.values([batch.located for batch in batches]),
+            layer_logits=order.values([batch.layer_logits for batch in batches]),
             seconds=sum(batch.seconds for batch in batches),
         )
-        return experiences, recorded
 
     def _compare_engines(self, kl: float, step: int) -> None:
         """Tell once if engines and policy differ where they should not."""
@@ -162,93 +139,98 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]
 
-    def _collect(self, experiences: list[Experience], recorded: Recorded, step: int) -> Collected:
-        """Put a step's rollouts into the order of the samples, and select those that the memory stores."""
+    def _collect(
+        self,
+        experiences: list[Experience],
+        order: SampleOrder,
+        recorded: Recorded,
+        generation: Generation,
+        step: int,
+    ) -> StepTable:
+        """Put a step's rollouts into the order of the samples."""
         threshold = self._context.meds.penalty.correct_threshold
         # Judge before the length penalties, which change the rewards.
-        correct = values_in_order(experiences, [is_right(batch, threshold) for batch in experiences])
+        correct = order.values([is_right(batch, threshold) for batch in experiences])
         for experience in experiences:
             experience.rewards = experience.rewards.to(torch.promote_types(experience.rewards.dtype, torch.float32))
         apply_length_penalties(experiences, self.args)
-        located, features = self._rows(experiences, recorded)
-        finite = np.isfinite(features).all(axis=1)
-        broken = int((located & ~finite).sum())
+        reward = order.values([batch.rewards for batch in experiences])
+        prompts = order.items([batch.prompts for batch in experiences])
+        responses = order.items(map(responses_of, experiences))
+        has_row, row = self._rows(recorded, prompts, responses)
+        finite = np.isfinite(row).all(axis=1)
+        broken = int((has_row & ~finite).sum())
         if broken and self._context.meds.features.function is None:  # with a function, NaN means no feature
-            of = f"features of {broken} of {located.sum()} responses"
+            of = f"features of {broken} of {has_row.sum()} responses"
             self._context.tell(f"step {step}: {of} are not finite and are not stored (has the policy diverged?)")
-        has_feature = np.asarray(located & finite)
-        wanted = remembered_rows(correct, self._context.meds.memory.remember)
-        extra = [batch.info.pop(IS_EXTRA, torch.zeros(len(batch.index), dtype=torch.bool)) for batch in experiences]
-        return Collected(
-            raw=values_in_order(experiences, [batch.rewards for batch in experiences]),
+        labels = order.items([batch.labels for batch in experiences])
+        return StepTable(
+            step=step,
+            group=self.args.rollout.n_samples_per_prompt,
+            prompt=[*map(cache(prompt_key), prompts)],
+            prompt_text=prompts,
+            ground_truth=[None if label is None else str(label) or None for label in labels],
+            answer=recorded.answers,
+            tokens=np.concatenate([tokens for tokens, _ in responses]),
+            lengths=np.array([len(tokens) for tokens, _ in responses]),
+            generated=np.concatenate([generated for _, generated in responses]),
+            truncated=order.values([batch.truncated.bool() for batch in experiences]),
+            is_extra=generation.is_extra,
             correct=correct,
-            keys=[*map(cache(prompt_key), in_order(experiences, [batch.prompts for batch in experiences]))],
-            features=features,
-            has_feature=has_feature,
-            remembered=np.flatnonzero(wanted & has_feature),
-            is_extra=values_in_order(experiences, extra),
+            reward=reward,
+            row=row,
+            has_row=np.asarray(has_row & finite),
+            label=np.full(len(prompts), UNASSIGNED, np.int32),
+            cluster_size=np.zeros(len(prompts), np.int32),
+            shaped_reward=reward,
         )
 
-    def _rows(self, experiences: list[Experience], recorded: Recorded) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    def _rows(
+        self, recorded: Recorded, prompts: list[str], responses: list[tuple[NDArray[np.int32], NDArray[np.bool_]]]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """Return which rollouts have a row (n,), and the rows (n, d): what was recorded, or made of the texts."""
-        feature = self._context.feature
-        if feature.is_recorded or self._context.pool is None:
+        if self._context.feature.is_recorded or self._context.pool is None:
             return recorded.located, recorded.layer_logits
         if self._function is None:
             return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
-        prompts = in_order(experiences, [batch.prompts for batch in experiences])
-        tokens = in_order(experiences, [[ids for ids, _ in responses_of(batch)] for batch in experiences])
-        responses = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return np.ones(len(prompts), bool), self._function(len(prompts), prompts, responses)
+        texts = self.tokenizer.batch_decode([tokens for tokens, _ in responses], skip_special_tokens=True)
+        return np.ones(len(prompts), bool), self._function(len(prompts), prompts, texts)
 
-    def _ask(self, collected: Collected, step: int) -> tuple[MemoryAnswer | None, NDArray[np.int32], NDArray[np.int32]]:
-        """Store the remembered rows; return the memory's answer, and each rollout's label and cluster size (n,)."""
-        remembered, count, pool = collected.remembered, len(collected.correct), self._context.pool
-        label, size = np.full(count, UNASSIGNED, np.int32), np.zeros(count, np.int32)
-        if pool is None:
-            return None, label, size
-        keys, features = [collected.keys[sample] for sample in remembered], collected.features[remembered]
-        rows = make_rows(remembered, keys, collected.correct[remembered], features)
-        answer = pool.observe(step, rows)
-        label[remembered], size[remembered] = answer.label, answer.size
-        return answer, label, size
+    def _ask(self, rollouts: StepTable) -> tuple[StepTable, MemoryAnswer | None]:
+        """Store the remembered rows; return the rollouts with their clusters, and the memory's answer."""
+        if self._context.pool is None:
+            return rollouts, None
+        samples = rollouts.remembered(self._context.meds.memory.remember)
+        answer = self._context.pool.observe(rollouts.step, rollouts.rows(samples))
+        label, size = rollouts.label.copy(), rollouts.cluster_size.copy()
+        label[samples], size[samples] = answer.label, answer.size
+        return replace(rollouts, label=label, cluster_size=size), answer
 
-    def _counted(self, collected: Collected, size: NDArray[np.int32], step: int) -> NDArray[np.integer]:
-        """Return the cluster sizes (n,) that shape the step: those of the memory, or with ``shuffled`` exchanged."""
-        if not self._context.meds.penalty.shuffled:
-            return size
-        rows = np.isin(np.arange(len(size)), collected.remembered)
-        return shuffled(self._grouped(size), self._grouped(rows), [self.args.train.seed, step]).reshape(-1)
-
-    def _grouped(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values (n,) of samples as (g, N): the N responses to a prompt are adjacent."""
-        return values.reshape(-1, self.args.rollout.n_samples_per_prompt)
-
-    def _advantages(
-        self, experiences: list[Experience], collected: Collected, size: NDArray[np.integer]
-    ) -> tuple[list[Experience], NDArray[np.float64], float]:
-        """Return experiences with advantages, the shaped rewards (n,), and the memory's effect (`shaping.law`).
+    def _shape(
+        self, experiences: list[Experience], order: SampleOrder, rollouts: StepTable
+    ) -> tuple[list[Experience], StepTable, float]:
+        """Return experiences with advantages, the rollouts with shaped rewards, and the memory's effect.
 
         Metrics keep the raw rewards.
         """
-        step = Step(
-            reward=self._grouped(collected.raw),
-            correct=self._grouped(collected.correct),
-            cluster_size=self._grouped(size),
-            has_row=self._grouped(collected.has_feature),
-            is_extra=self._grouped(collected.is_extra),
-        )
-        trained, groups, effect = shaped_advantages(step, self._methods, partial(self._estimate, experiences))
+        meds = self._context.meds
+        sizes: NDArray[np.integer] = rollouts.cluster_size
+        if meds.penalty.shuffled:
+            is_remembered = np.isin(rollouts.sample, rollouts.remembered(meds.memory.remember))
+            seed = [self.args.train.seed, rollouts.step]
+            sizes = shuffled(rollouts.grouped(sizes), rollouts.grouped(is_remembered), seed).reshape(-1)
+        estimate = partial(self._estimate, experiences, order)
+        trained, groups, effect = shaped_advantages(rollouts.for_methods(sizes), self._methods, estimate)
         shaped = groups.reshape(-1)
-        trained_on = shaped.astype(collected.raw.dtype)
+        trained_on = shaped.astype(rollouts.reward.dtype)
         for experience in trained.experiences:
             experience.rewards = torch.from_numpy(trained_on[experience.index])
-            experience.info["reward"] = torch.from_numpy(collected.raw[experience.index])
+            experience.info["reward"] = torch.from_numpy(rollouts.reward[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return trained.experiences, shaped, effect
+        return trained.experiences, replace(rollouts, shaped_reward=shaped), effect
 
     def _estimate(
-        self, experiences: list[Experience], rewards: NDArray[np.floating], is_replaced: bool
+        self, experiences: list[Experience], order: SampleOrder, rewards: NDArray[np.floating], is_replaced: bool
     ) -> TokenAdvantages:
         """Return OpenRLHF's advantages from rewards (g, N); with ``is_replaced`` only terms such as a KL penalty."""
         given = without_equal_groups(rewards) if self.advantage_estimator == "group_norm" else rewards
@@ -257,13 +239,12 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         for experience in copies:
             experience.info = dict(experience.info)
             experience.rewards = torch.from_numpy(given[experience.index])
-        with replaced(experience_maker, apply_length_penalties=lambda *_: None):  # `_collect` has applied them
-            self.compute_advantages_and_returns(copies)  # sets advantages and returns in place
+        self.compute_advantages_and_returns(copies)  # sets advantages and returns in place
         if is_replaced:
             deviation = rewards.std(axis=1, ddof=1).repeat(rewards.shape[1])
             for experience in copies:
                 experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
-        return TokenAdvantages(copies, rewards.shape[1])
+        return TokenAdvantages(copies, order, rewards.shape[1])
 
     def get_advantages_and_returns(
         self,
@@ -292,33 +273,39 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """
         return discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
 
-    def _eigen_ratios(self, collected: Collected, answer: MemoryAnswer) -> dict[str, float]:
-        """Return the metrics of the layer logits of wrong and of right answers, if the memory has layer logits."""
+    def _eigen_ratios(self, rollouts: StepTable, answer: MemoryAnswer) -> dict[str, float]:
+        """Return the metrics of the rows of wrong and of right answers, if the policy records them."""
         if self.diversity is None:
             return {}
-        select, right = self._transform.select, collected.correct & collected.has_feature
-        logits = select(collected.features[collected.remembered]), select(collected.features[right])
-        prompts = collected.remembered // self.args.rollout.n_samples_per_prompt
-        return self.diversity.add(*logits, stored=answer.moments, prompts=prompts)
+        remembered, right = rollouts.remembered(self._context.meds.memory.remember), rollouts.correct & rollouts.has_row
+        logits = self._transform.select(rollouts.row[remembered]), self._transform.select(rollouts.row[right])
+        return self.diversity.add(*logits, stored=answer.moments, prompts=remembered // rollouts.group)
 
 
-def metrics_of_policy(
-    experiences: Sequence[Experience], answers: Sequence[str | None], correct: NDArray[np.bool_], group: int
-) -> dict[str, float]:
+def without_length_penalties(args: Any) -> Any:
+    """Return a copy of OpenRLHF's arguments, with which it subtracts no length penalty from rewards a second time."""
+    changed, changed.reward = copy.copy(args), copy.copy(args.reward)
+    changed.reward.overlong_buffer_len = changed.reward.stop_properly_penalty_coef = None
+    return changed
+
+
+def metrics_of_policy(experiences: Sequence[Experience], rollouts: StepTable, generated: float) -> dict[str, float]:
     """Return what a step's rollouts cost in tokens, their answers, and what policy and engines say of their tokens.
 
-    ``answers`` (n) and ``correct`` (n,) are in the order of the samples, ``group`` responses to each prompt. No penalty
-    reaches a response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in
-    nats per token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
+    ``generated``: tokens that engines generated for the step, those of dropped prompts included. No penalty reaches a
+    response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in nats per
+    token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
     ``rollout.top_p`` is 1 and the tokens were sampled from p. ``vllm_kl`` is the mean of the engines' log-probs minus
     the policy's before the update, in nats per token.
     """
     total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
     tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
-    generated = sum(float(batch.info.pop(GENERATED_TOKENS, torch.zeros(1)).sum()) for batch in experiences)
-    form = cache(same_answer_form)
-    wrong = [form(answer) if answer is not None and not right else None for answer, right in zip(answers, correct)]
-    distinct = [len({*wrong[start : start + group]} - {None}) for start in range(0, len(wrong), group)]
+    answers, form = rollouts.answer, cache(same_answer_form)
+    wrong = [
+        form(answer) if answer is not None and not right else None for answer, right in zip(answers, rollouts.correct)
+    ]
+    groups = range(0, len(wrong), rollouts.group)
+    distinct = [len({*wrong[start : start + rollouts.group]} - {None}) for start in groups]
     kl = {}
     if experiences[0].rollout_log_probs is not None:
         apart = [(batch.rollout_log_probs - batch.action_log_probs) * batch.action_mask for batch in experiences]

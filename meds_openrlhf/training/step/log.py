@@ -13,18 +13,10 @@ from openrlhf.trainer.ppo_trainer import compute_eval_metrics
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.rollouts.recorder import StepRollouts
+from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import innermost
 from meds_openrlhf.stats.estimators import ks_up_to, pass_at_k
-from meds_openrlhf.training.step.experience import StepResult
-from meds_openrlhf.training.step.samples import (
-    answers_of,
-    generated_tokens,
-    in_order,
-    is_right,
-    responses_of,
-    values_in_order,
-)
+from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right
 
 STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits
 
@@ -41,7 +33,7 @@ class RolloutSender:
         self._under_way: deque[Any] = deque()
         self._has_failed = False
 
-    def send(self, rollouts: StepRollouts) -> None:
+    def send(self, rollouts: StepTable) -> None:
         """Send one step; waits only if `STEPS_AHEAD` earlier steps are still being written."""
         self._wait_for_all_but(STEPS_AHEAD - 1)
         self._under_way.append(self._recorder.record.remote(rollouts))
@@ -60,30 +52,6 @@ class RolloutSender:
                     what = f"{type(cause).__name__}: {cause}"
                     self._tell(f"rollouts of a step could not be logged ({what}); training continues without them")
                 self._has_failed = True
-
-
-def step_rollouts(step: int, result: StepResult) -> StepRollouts:
-    """Return a step's data for the log, in the order of the samples."""
-    experiences, collected = result.experiences, result.collected
-    texts = in_order(experiences, [batch.prompts for batch in experiences])
-    labels = in_order(experiences, [batch.labels for batch in experiences])
-    responses = in_order(experiences, map(responses_of, experiences))
-    return StepRollouts(
-        step=step,
-        sample=np.arange(len(texts), dtype=np.int32),
-        prompt=collected.keys,
-        prompt_text=texts,
-        ground_truth=[None if label is None else str(label) or None for label in labels],
-        tokens=np.concatenate([tokens for tokens, _ in responses]),
-        lengths=np.array([len(tokens) for tokens, _ in responses]),
-        generated=np.concatenate([generated for _, generated in responses]),
-        correct=collected.correct,
-        reward=collected.raw.astype(np.float32),
-        shaped_reward=result.shaped.astype(np.float32),
-        label=result.label,
-        cluster_size=result.cluster_size,
-        truncated=values_in_order(experiences, [batch.truncated.bool() for batch in experiences]),
-    )
 
 
 def eval_metrics(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,22 +19,46 @@ GENERATED_TOKENS = "generated_tokens"  # a sample's part of what engines generat
 IS_EXTRA = "is_extra"  # whether dynamic filtering dropped its group, which is trained on beside the batch
 
 
-def in_order(experiences: Sequence[Experience], items: Iterable[Iterable[Any]]) -> list[Any]:
-    """Return one item per sample in the order of the index; ``items`` are the items of each micro-batch."""
-    places = places_of(experiences)
-    flat = [item for of_batch in items for item in of_batch]
-    return [flat[place] for place in places]
+class SampleOrder:
+    """The order of a step's samples, which OpenRLHF's micro-batches have in another: computed once a step.
+
+    ``places`` (n,): the position of sample 0, 1, ... among the samples of all micro-batches.
+    """
+
+    def __init__(self, experiences: Sequence[Experience]) -> None:
+        self.places = np.argsort([sample for experience in experiences for sample in experience.index])
+
+    def items(self, of_batches: Iterable[Iterable[Any]]) -> list[Any]:
+        """Return one item per sample; ``of_batches`` has the items of each micro-batch."""
+        flat = [item for of_batch in of_batches for item in of_batch]
+        return [flat[place] for place in self.places]
+
+    def values(self, of_batches: Iterable[ArrayLike]) -> NDArray[Any]:
+        """Return tensors and arrays, (B,) or (B, ...) per micro-batch, as (n,) or (n, ...)."""
+        flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in of_batches])
+        return flat[self.places]
 
 
-def values_in_order(experiences: Sequence[Experience], values: Iterable[ArrayLike]) -> NDArray[Any]:
-    """Like `in_order`, for tensors and arrays: (B,) or (B, ...) per micro-batch become (n,) or (n, ...)."""
-    flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in values])
-    return flat[places_of(experiences)]
+@dataclass(frozen=True)
+class Generation:
+    """What the generation of a step tells of its samples: ``tokens`` of all responses, and which are extras (n,)."""
+
+    tokens: float
+    is_extra: NDArray[np.bool_]
+
+    @staticmethod
+    def of(samples: Sequence[Experience]) -> Generation:
+        """Read it from the samples' ``info``, where `RolloutGenerator` puts it."""
+        tokens = sum(float(sample.info.get(GENERATED_TOKENS, 0.0)) for sample in samples)
+        return Generation(tokens, np.array([bool(sample.info.get(IS_EXTRA, False)) for sample in samples]))
 
 
-def places_of(experiences: Sequence[Experience]) -> NDArray[np.intp]:
-    """Return the position of sample 0, 1, ... among the samples of all micro-batches."""
-    return np.argsort([sample for experience in experiences for sample in experience.index])
+def without_facts(samples: Sequence[Experience]) -> list[Experience]:
+    """Return copies of the samples without `Generation` in their ``info``, whose means would be metrics."""
+    copies = [copy.copy(sample) for sample in samples]
+    for sample in copies:
+        sample.info = {name: value for name, value in sample.info.items() if name not in (GENERATED_TOKENS, IS_EXTRA)}
+    return copies
 
 
 def responses_of(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:

@@ -27,7 +27,7 @@ from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.experience import ExperienceMaker
-from meds_openrlhf.training.step.log import RolloutSender, eval_line, evaluation_metrics, step_rollouts
+from meds_openrlhf.training.step.log import RolloutSender, eval_line, evaluation_metrics
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.watch.control import StepReport, Stopped
 
@@ -62,7 +62,7 @@ class MedsTraining(BasePPOTrainer):  # type: ignore[misc]
         models = [*([self.actor_model_group] if trains_policy else []), *filter(None, [self.critic_model_group])]
         ray.get([call for group in models for call in group.async_run_method_batch("append", experience=batches)])
         if self._context.recorder is not None:  # after the ranks have their work: writing uses the node's cores
-            self._rollouts.send(step_rollouts(step, result))
+            self._rollouts.send(result.rollouts.without_rows())
         sent = time.perf_counter()
         status = self.ppo_train(global_step)
         trained = time.perf_counter()

@@ -206,7 +206,7 @@ def test_shuffled_sizes_are_others_of_the_same_group(tmp_path: Path) -> None:
     found = []
     for step in (1, 2, 2):
         result = maker.make_step(recorded_rollouts(rewards=rewards), step)
-        assert result.cluster_size.tolist() == [0 if right else size for right, size in zip(rewards, sizes)]
+        assert result.rollouts.cluster_size.tolist() == [0 if right else size for right, size in zip(rewards, sizes)]
         penalties = by_sample(result.experiences, "reward") - by_sample(result.experiences, "shaped_reward")
         found.append(np.rint(np.expm1(penalties.double().numpy())).astype(int).tolist())
     for each in found:

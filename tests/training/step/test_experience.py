@@ -14,7 +14,8 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
 from meds_openrlhf.training.step.experience import metrics_of_policy
-from meds_openrlhf.training.step.samples import generated_tokens
+from meds_openrlhf.training.step.samples import SampleOrder, generated_tokens, responses_of
+from tests.rollouts.tables import step_table
 from tests.training.step.rollouts import (
     BY_TOKENS,
     NO_ANSWER,
@@ -46,21 +47,17 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
     mask = torch.rand(40, 1000) < 0.7
     drawn[~mask] = -99.0  # replies of tools
     batches = [Experience(action_log_probs=drawn[rows], action_mask=mask[rows]) for rows in (slice(0, 3), slice(3, 40))]
-    for batch in batches:
-        batch.info = {"generated_tokens": torch.full((len(batch.action_mask),), 50.0)}
     answers = [
         *["7"] * 10,
         *["8", "9", "8.0", None, "5"],
         *[None] * 25,
     ]  # ten to a prompt; the first ten and "5" are right
-    metrics = metrics_of_policy(batches, answers, np.array([answer in ("7", "5") for answer in answers]), 10)
+    correct = np.array([answer in ("7", "5") for answer in answers])
+    metrics = metrics_of_policy(batches, step_table(40, group=10, answer=answers, correct=correct), 2000.0)
     assert metrics["policy_entropy"] == pytest.approx(policy.entropy().item(), rel=0.02)
     assert metrics["rollout/unanswered_rate"] == 26 / 40
     assert metrics["rollout/distinct_wrong_answers"] == 2 / 4
     assert (metrics["rollout/trained_tokens"], metrics["rollout/generated_tokens"]) == (mask.sum().item(), 2000)
-    assert not any(
-        "generated_tokens" in batch.info for batch in batches
-    )  # a mean of it would be a metric of OpenRLHF's
 
 
 @pytest.mark.parametrize(
@@ -182,6 +179,18 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_div
         np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
+def test_what_the_generation_tells_is_taken_out_of_the_samples() -> None:
+    samples = recorded_rollouts()
+    for number, sample in enumerate(samples):
+        sample.info |= {"generated_tokens": torch.tensor([50.0]), "is_extra": torch.tensor([number >= 8])}
+    result = our_maker(arguments()).make_step(samples, 1)
+    assert result.metrics["rollout/generated_tokens"] == 600
+    assert result.rollouts.is_extra.tolist() == [False] * 8 + [True] * 4
+    for experience in result.experiences:  # a mean of them would be a metric of OpenRLHF's
+        assert not {"generated_tokens", "is_extra"} & experience.info.keys()
+    assert all("is_extra" in sample.info for sample in samples)  # which are as they were
+
+
 def test_responses_without_a_reward_end_the_run() -> None:
     samples = recorded_rollouts()
     samples[5].rewards = samples[5].scores = None
@@ -197,7 +206,7 @@ def test_length_penalties_do_not_change_a_verdict() -> None:
     args = arguments(**{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10})
     result = our_maker(args).make_step(samples, 1)
     assert (by_sample(result.experiences, "reward") < 0.5).any()
-    assert result.collected.correct.all()
+    assert result.rollouts.correct.all()
 
 
 def test_the_mask_of_actions_is_one_token_behind() -> None:
@@ -222,7 +231,9 @@ def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -
     maker = our_maker(arguments())
     maker._context, maker.tokenizer = replace(maker._context, feature=NOT_RECORDED, pool="unused"), TOKENIZER
     maker._function = FeatureFunction(Path("my.py"), "from_texts", 2, lengths)
-    present, rows = maker._rows(samples, None)
+    order = SampleOrder(samples)
+    prompts = order.items([sample.prompts for sample in samples])
+    present, rows = maker._rows(recorded=None, prompts=prompts, responses=order.items(map(responses_of, samples)))
     assert present.all()
     assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
     assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]
