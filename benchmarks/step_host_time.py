@@ -36,7 +36,7 @@ from ray.util.queue import Queue
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.config import load_config
-from meds_openrlhf.features.kind import transform_of
+from meds_openrlhf.features.kind import Feature, Kind, transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
@@ -166,14 +166,14 @@ def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: N
 
 def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, meds: Any, paths: RunPaths) -> Step:
     """Return a step of our classes, with memory, rollout log and mini-batches of whole prompts."""
-    transform = transform_of(meds, LAYERS)
+    transform, feature = transform_of(meds, LAYERS), Feature(Kind.LAYER_LOGITS, LAYERS, True, {})
     memory_format, settings = MemoryFormat(PROCESSES, LAYERS, {}), ShardSettings(LAYERS, transform, meds.memory.method)
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
     tokenizer.save_pretrained(paths.model)
     reader = ResponseReader.of(str(paths.model), meds.features.answer_pattern, paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
-    context = TrainerContext(meds, paths, start_run_control(paths), pool, True, recorder, first_step=0)
+    context = TrainerContext(meds, paths, start_run_control(paths), pool, feature, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)
     models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
     given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer, "vllm_engines": engines}
