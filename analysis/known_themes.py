@@ -52,7 +52,7 @@ def scores_of(run: Path) -> dict[str, float]:
     logged = atlas.rollouts.find(wrong["step"].to_numpy(), wrong["sample"].to_numpy())
     kinds = pd.Series([case.kind or "" for case in explanations], logged)  # "": none or several may explain it
     kind = kinds.reindex(atlas.in_log, fill_value="").to_numpy(str)
-    compared = (cluster >= 0) & (kind != "") & ~atlas.rows.right
+    compared = (cluster >= 0) & (kind != "") & ~atlas.rows.correct
     if not compared.any():
         raise ConfigError("RUN", str(run), "has no clustered rollout that a mistake explains. Name a longer run.")
     cluster, kind = cluster[compared], kind[compared]

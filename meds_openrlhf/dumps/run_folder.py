@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
@@ -30,7 +29,8 @@ from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, write_format
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.rollouts.log import read_step, write_rollouts
+from meds_openrlhf.rollouts.log import read_step, rollout_table, write_rollouts
+from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.tracking.step_log import StepLog
 
 
@@ -109,7 +109,6 @@ class RunFolder:
         right = np.array([rollout.reward >= self._right_from for rollout in rollouts])
         spans = [last_answer(rollout.response, self._pattern) for rollout in rollouts]
         answers = [span.of(rollout.response) if span else None for rollout, span in zip(rollouts, spans)]
-        starts = [span.start if span and answer else None for span, answer in zip(spans, answers)]
         keys = [prompt_key(rollout.prompt) for rollout in rollouts]
         wrong = np.flatnonzero(~right)
         place, features, too_long = self._features_of([rollouts[row] for row in wrong], [answers[row] for row in wrong])
@@ -132,25 +131,24 @@ class RunFolder:
                 "meds/rows_step": len(sample),
             }
             self._metrics.append(step, self._lines[step])
-        columns = {
-            "step": pa.array([step] * len(rollouts), pa.int32()),
-            "sample": pa.array(range(len(rollouts)), pa.int32()),
-            "prompt": keys,
-            "prompt_text": pa.array([rollout.prompt for rollout in rollouts]).dictionary_encode(),
-            "ground_truth": pa.array([rollout.truth for rollout in rollouts], pa.string()).dictionary_encode(),
-            "response": [rollout.response for rollout in rollouts],
-            "answer": pa.array(answers, pa.string()),
-            "answer_start": pa.array(starts, pa.int32()),
-            "correct": right,
-            "reward": reward,
-            "shaped_reward": reward,
-            "penalty": np.zeros(len(rollouts), np.float32),
-            "label": pa.array(label, mask=label == UNASSIGNED),
-            "cluster_size": size,
-            "tokens": np.zeros(len(rollouts), np.int32),  # unknown
-            "truncated": np.zeros(len(rollouts), bool),
-        }
-        table = pa.table([columns[name] for name in ROLLOUT_SCHEMA.names], schema=ROLLOUT_SCHEMA)
+        responses = [
+            ResponseText(rollout.response, answer, span.start if span and answer else None)
+            for rollout, answer, span in zip(rollouts, answers, spans)
+        ]
+        table = rollout_table(
+            step,
+            responses,
+            prompt=keys,
+            prompt_text=[rollout.prompt for rollout in rollouts],
+            ground_truth=[rollout.truth for rollout in rollouts],
+            correct=right,
+            reward=reward,
+            shaped_reward=reward,
+            label=label,
+            cluster_size=size,
+            tokens=np.zeros(len(rollouts), np.int32),  # unknown
+            truncated=np.zeros(len(rollouts), bool),
+        )
         write_rollouts(self._paths, table)
         return table
 

@@ -143,7 +143,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
             "right": _cut(log.answers[right[number]], most) if number in right else None,
             "visit": np.searchsorted(seen_columns[0][seen], rows.step[of_prompt]).tolist(),
             "labels": rows.label[of_prompt].tolist(),
-            "first_right": int((~rows.right[of_prompt]).sum()),
+            "first_right": int((~rows.correct[of_prompt]).sum()),
             "answer": (numbered - (len(used) - len(known))).tolist(),  # NONE sorts first
             "answers": [_cut(text, most) for text in known],
             "seen": [column[seen].tolist() for column in seen_columns],

@@ -33,7 +33,7 @@ def find_clusters(rows: ErrorRows, visits: pd.DataFrame) -> tuple[pd.DataFrame, 
     prompt's rows of that verdict, including noise, its first and last step, and ``since``, the number of the prompt's
     visits after the last step; 0 means that the cluster is alive.
     """
-    frame = pd.DataFrame({"prompt": rows.prompt, "right": rows.right, "label": rows.label, "step": rows.step})
+    frame = pd.DataFrame({"prompt": rows.prompt, "right": rows.correct, "label": rows.label, "step": rows.step})
     steps = frame.query("label >= 0").groupby(["prompt", "right", "label"])["step"]
     clusters = steps.agg(size="size", first="min", last="max").reset_index()
     order = ["prompt", "right", "size", "first"]

@@ -42,7 +42,7 @@ class ErrorRows:
     offsets: NDArray[np.int64]  # (p + 1,)
     step: NDArray[np.int64]  # (n,)
     sample: NDArray[np.int64]  # (n,)
-    right: NDArray[np.bool_]  # (n,)
+    correct: NDArray[np.bool_]  # (n,)
     label: NDArray[np.int64]  # (n,)
     basis: str
     logits: Callable[[int], PromptLogits] | None = None
@@ -73,7 +73,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     groups = history.find([(key, correct) for key in keys for correct in (False, True)])
     selection = history.select(groups)
     numbers, offsets = selection.rows, selection.offsets
-    right = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(offsets))
+    correct = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(offsets))
     label = history.labels[numbers].astype(np.int64)
     basis = f"clustered by the run's settings (preset {meds.memory.preset})"
     rows = ErrorRows(
@@ -81,8 +81,8 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
         offsets=offsets[::2].copy(),
         step=stored.step[numbers].astype(np.int64),
         sample=stored.sample[numbers].astype(np.int64),
-        right=right,
-        label=np.where(label >= 0, 2 * label + right, label),  # keep wrong and right clusters distinct
+        correct=correct,
+        label=np.where(label >= 0, 2 * label + correct, label),  # keep wrong and right clusters distinct
         basis=basis if config is not None else "clustered by the preset paper: the folder has no config.yaml",
     )
     if memory.format.kind is not Kind.LAYER_LOGITS:
@@ -110,7 +110,7 @@ def rows_of_log(log: RolloutLog) -> ErrorRows:
         offsets=np.searchsorted(prompt, np.arange(len(numbers) + 1)),
         step=log.step[wrong],
         sample=log.sample[wrong],
-        right=np.zeros(len(wrong), bool),
+        correct=np.zeros(len(wrong), bool),
         label=np.where(counts[pair] > 1, pair, NOISE),
         basis="the run has no memory; equal wrong answers are grouped",
     )

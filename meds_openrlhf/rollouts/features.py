@@ -17,7 +17,7 @@ from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import NOISE, cluster_sets
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.rollouts.run import NONE, logged_rollouts, place_key, prompt_codes
+from meds_openrlhf.rollouts.run import NONE, logged_rollouts, places_among, prompt_codes
 
 SINGLE = "single"
 # The paper's names for a model of 28 layers are 28, 14, 28-diff, 14-diff; "single" needs no features.
@@ -43,8 +43,7 @@ def wrong_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     if memory.format.kind is not Kind.LAYER_LOGITS:
         raise ConfigError("RUN", str(run), f"remembers {memory.format.kind.value}, not layer logits. Name another run.")
     stored = memory.table()
-    keys = pd.Index(place_key(rows["step"].to_numpy(), rows["sample"].to_numpy()))
-    place = keys.get_indexer(place_key(stored["step"].to_numpy(), stored["sample"].to_numpy()))
+    place = places_among(*((table["step"].to_numpy(), table["sample"].to_numpy()) for table in (rows, stored)))
     order = np.argsort(place)[np.count_nonzero(place == NONE) :]
     remembered = np.zeros(len(rows), dtype=bool)
     remembered[place[order]] = True

@@ -6,7 +6,9 @@ Files are written atomically, and a step that is trained again replaces its file
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,9 +25,35 @@ from meds_openrlhf.arrow_files import (
 from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import open_file, write_atomically
+from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.rollouts.texts import ResponseText
 
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+def rollout_table(step: int, responses: Sequence[ResponseText], **columns: Any) -> pa.Table:
+    """Return the n rollouts of a step as rows of `ROLLOUT_SCHEMA`, in the order of ``sample``.
+
+    ``columns`` (n) by name are those of the schema that do not follow from the others: not sample, penalty, nor what
+    ``responses`` (n) have. ``label`` is UNASSIGNED where the memory assigned none.
+    """
+    reward, shaped = (np.asarray(columns[name], np.float32) for name in ("reward", "shaped_reward"))
+    return pa.Table.from_pydict(
+        {
+            **columns,
+            "step": [step] * len(responses),
+            "sample": range(len(responses)),
+            "response": [response.text for response in responses],
+            "answer": [response.answer for response in responses],
+            "answer_start": [response.answer_start for response in responses],
+            "reward": reward,
+            "shaped_reward": shaped,
+            "penalty": reward - shaped,
+            "label": pa.array(columns["label"], mask=columns["label"] == UNASSIGNED),
+        },
+        ROLLOUT_SCHEMA,
+    )
 
 
 def write_rollouts(paths: RunPaths, rollouts: pa.Table) -> None:

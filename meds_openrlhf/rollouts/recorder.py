@@ -13,10 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meds_openrlhf.columns import ROLLOUT_SCHEMA
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.rollouts.log import sample_texts, write_rollouts
+from meds_openrlhf.rollouts.log import rollout_table, sample_texts, write_rollouts
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.rollouts.texts import ResponseReader, ResponseText
 from meds_openrlhf.tracking.step_log import StepLog
@@ -45,25 +43,13 @@ class RolloutRecorder:
 
     def _table(self, rollouts: StepTable) -> pa.Table:
         """Rows of `ROLLOUT_SCHEMA`; without texts if ``keep`` is "none"."""
-        n, reward, shaped = len(rollouts), *map(np.float32, (rollouts.reward, rollouts.shaped_reward))
-        columns = {**vars(rollouts), "prompt_text": [""] * n}
-        responses = [ResponseText(None)] * n
+        texts, responses = [""] * len(rollouts), [ResponseText(None)] * len(rollouts)
         if self._keep != "none":
-            columns["prompt_text"] = rollouts.prompt_text
+            texts = rollouts.prompt_text
             responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
-        columns |= {
-            "step": [rollouts.step] * n,
-            "sample": rollouts.sample,
-            "response": [response.text for response in responses],
-            "answer": [response.answer for response in responses],
-            "answer_start": [response.answer_start for response in responses],
-            "reward": reward,
-            "shaped_reward": shaped,
-            "penalty": reward - shaped,
-            "label": pa.array(rollouts.label, mask=rollouts.label == UNASSIGNED),
-            "tokens": rollouts.lengths,
-        }
-        return pa.Table.from_pydict(columns, ROLLOUT_SCHEMA)
+        columns = {**vars(rollouts), "prompt_text": texts, "tokens": rollouts.lengths}
+        del columns["step"]
+        return rollout_table(rollouts.step, responses, **columns)
 
 
 def forget_after(paths: RunPaths, step: int) -> None:

@@ -25,10 +25,14 @@ NONE = -1  # of a code or an index: there is none, as for pandas
 TEXTS = ("prompt_text", "response", "ground_truth")  # the last is null if the data set has none
 
 
-def place_key(step: NDArray[np.integer], sample: NDArray[np.integer]) -> NDArray[np.int64]:
-    """A key (n,) for each rollout, by step, then by sample."""
-    key: NDArray[np.int64] = (step.astype(np.int64) << 32) + sample.astype(np.int64)
-    return key
+Rollouts = tuple[NDArray[np.integer], NDArray[np.integer]]  # the step and the sample (n,) of each
+
+
+def places_among(logged: Rollouts, wanted: Rollouts) -> NDArray[np.int64]:
+    """The join of log, memory and clusters: the index (m,) of each ``wanted`` rollout among those logged, or NONE."""
+    logged_key, wanted_key = ((step.astype(np.int64) << 32) + sample for step, sample in (logged, wanted))
+    places: NDArray[np.int64] = pd.Index(logged_key).get_indexer(wanted_key)
+    return places
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
@@ -119,8 +123,7 @@ class RolloutLog:
 
     def find(self, step: NDArray[np.int64], sample: NDArray[np.int64]) -> NDArray[np.int64]:
         """The indices (m,) of rollouts, NONE for those that are not in the log."""
-        places: NDArray[np.int64] = pd.Index(place_key(self.step, self.sample)).get_indexer(place_key(step, sample))
-        return places
+        return places_among((self.step, self.sample), (step, sample))
 
     def responses(self, places: Iterable[int]) -> dict[int, Response]:
         """Read the responses of the rollouts at ``places``, by place; those without a text are left out."""
