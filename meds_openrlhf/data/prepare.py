@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE
+from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.selection import DUPLICATE, Counts, Problem, Selection
 from meds_openrlhf.data.sources import Source, read_rows
 from meds_openrlhf.files import write_atomically
@@ -75,7 +75,7 @@ def _finish(name: str, selection: Selection, sources: Collection[Source]) -> Pre
 def _check_labels(file: Prepared, sources: Collection[Source], report: Report) -> None:
     """Report the labels of each set that only a copy of them can match.
 
-    Raises ConfigError if a set of the user's own has more than `MOST_UNMATCHED` of them.
+    Raises ConfigError if a training set has more than `MOST_UNMATCHED` of them.
     """
     try:
         places = unmatched([problem.answer for problem in file.problems])
@@ -89,7 +89,7 @@ def _check_labels(file: Prepared, sources: Collection[Source], report: Report) -
             continue
         kept = file.counts[name].kept
         fault = f"{len(wrong):,} of {kept:,} answers cannot be compared, e.g. {wrong[0].answer!r:.80} of {wrong[0].id}"
-        if len(wrong) > MOST_UNMATCHED * kept and name not in CATALOG:
+        if len(wrong) > MOST_UNMATCHED * kept and source.dataset.kind == "training":
             raise source.error(f"{fault}. Correct them, or name another column: --columns answer=COLUMN")
         report(f"note: {name}: {fault}; only a copy of them is right")
 

@@ -21,8 +21,10 @@ DAPO_CLOSING = '\n\nRemember to put your answer on its own line after "Answer:".
 # What asks for the answer elsewhere than in a box, which contradicts the template: parts of DAPO's wrapping in its many
 # variants, GSM8K's mark, tags, and phrases in quotation marks.
 _ANSWER_FORMAT = re.compile(
-    r"the last line of your response should be|put your (?:final )?answer on its own line|####|\bJSON\b"
-    r"|</?(?:final_?)?(?:answer|ans|solution)>|[\"'`“](?:the )?(?:final )?answer(?::| is)\s*[\[<{$\"'`”]",
+    r"the last line of your response should be|put your (?:final )?answer on its own line|answer\b.{0,60}####"
+    r"|\b(?:as|in|into) (?:an? |valid )*JSON\b|</?(?:final_?)?(?:answer|ans|solution)>"
+    r"|\b(?:end|finish|line|write|output|respond|format|form)\b.{0,60}[\"'`“](?:the )?(?:final )?answer(?::| is)\s*"
+    r"[\[<{$\"'`”]",
     re.IGNORECASE,
 )
 _BEHIND_ANSWER = "####"  # GSM8K's, before the last line
@@ -97,7 +99,7 @@ def answer_text(value: Any, is_worked: bool = False) -> str | None:
     value = _listed(value) if isinstance(value, str) else value
     if isinstance(value, list):
         parts = [None if isinstance(part, list) else answer_text(part) for part in value]
-        return ", ".join(part for part in parts if part is not None) or None
+        return None if None in parts else ", ".join(map(str, parts)) or None
     if value is None or isinstance(value, dict) or value != value:  # NaN is not itself
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -106,7 +108,8 @@ def answer_text(value: Any, is_worked: bool = False) -> str | None:
     boxed, text = answer_in(behind[2]), _DOLLAR.sub("", behind[2]).strip()
     if boxed is not None:
         return answer_text(boxed.replace("\n", " "))
-    if (is_worked and not behind[1]) or not is_one_value(text) or text.casefold() in _PLACEHOLDERS:
+    is_solution = is_worked and isinstance(value, str) and not behind[1]
+    if is_solution or "\\boxed" in text or not is_one_value(text) or text.casefold() in _PLACEHOLDERS:
         return None
     whole = _WHOLE_NUMBER.fullmatch(text)
     text = whole[1] if whole else text

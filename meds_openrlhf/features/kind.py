@@ -68,7 +68,7 @@ class Feature:
             "vocabulary": text.vocab_size,
         }
         if meds.features.function is None or not meds.enabled:
-            return Feature(Kind.LAYER_LOGITS, text.num_hidden_layers, meds.enabled, model)
+            return Feature(kind, text.num_hidden_layers, meds.enabled, model)
         function = load_function(meds.features.function, text.num_hidden_layers, text.hidden_size)
         return Feature(kind, function.values, not function.reads_texts, {**model, _FUNCTION: function.digest})
 

@@ -78,7 +78,7 @@ class StoredMemory:
 
     def transform(self, meds: MedsSettings) -> FeatureTransform:
         """Return the transform for the rows. Raises ConfigError if the preset or the layers do not match them."""
-        if (self.format.kind is Kind.ANSWERS) != (meds.memory.preset == ANSWERS):
+        if (self.format.kind is Kind.ANSWERS) != (Kind.of(meds.features, meds.memory) is Kind.ANSWERS):
             hint = f"this memory holds {self.format.kind.value}. Choose a preset for those."
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
         return transform_of(meds, self.format.layers)

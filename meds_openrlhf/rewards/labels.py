@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from meds_openrlhf.rewards.equality import matches_itself
 
-MOST_UNMATCHED = 0.01  # of a data set's labels; above, the set is not made, and no training starts
+MOST_UNMATCHED = 0.01  # of a training set's labels; above, the set is not made, and no training starts
 _AT_ONCE = 4
 
 

@@ -27,7 +27,7 @@ _DEGREES = {"√": "", "∛": "[3]", "∜": "[4]"}
 
 # Typesetting, in this order: what a pattern finds, and what takes its place.
 _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
-    (r"(\*+)([^*]+)\1$", r"\2"),  # Markdown
+    (r"^\s*(\*{1,2})([^*]+)\1\s*$", r"\2"),  # Markdown
     (r"\\(?:pounds|yen|euro|textdollar)(?![a-zA-Z])", ""),
     (r"(?<=\d),\s*\\!\s*(?=\d{3})", "{,}"),  # as MATH writes thousands
     (r"\\(?:text)?color\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}", ""),
@@ -59,13 +59,13 @@ _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
     (r"\\sqrt\[(\d*[13579])\]\{\s*-", r"-\\sqrt[\1]{"),  # the real root
     (r"(?<![a-zA-Z])C_\{?(\d+)\}?\^\{?(\d+)\}?|(?<![a-zA-Z])C\((\d+),\s*(\d+)\)",
      lambda found: rf"\binom{{{found[1] or found[3]}}}{{{found[2] or found[4]}}}"),
-    (r"\\(gcd|lcm)\s*\(\s*(\d{1,20})\s*,\s*(\d{1,20})\s*\)",
+    (r"^\s*\\(gcd|lcm)\s*\(\s*(\d{1,20})\s*,\s*(\d{1,20})\s*\)\s*$",
      lambda found: str(getattr(math, found[1])(int(found[2]), int(found[3])))),
-    (r"(-?\d{1,20})\s*\\bmod\s*\{?\s*([1-9]\d{0,19})\s*\}?$",
+    (r"^\s*(-?\d{1,20})\s*\\bmod\s*\{?\s*([1-9]\d{0,19})\s*\}?\s*$",
      lambda found: rf"{int(found[1]) % int(found[2])}\pmod{{{found[2]}}}"),
     (r"\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r"\\overline{\1\2\3}"),
     (r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}"),
-    (r"^\s*(?:\\(?:approx|simeq|sim|therefore)(?![a-zA-Z])|=)", ""),
+    (r"^\s*(?:\\(?:approx|simeq|therefore)(?![a-zA-Z])|=)", ""),
 )]  # fmt: skip
 
 _TEXT = r"\\text\s*\{([^{}]*)\}"

@@ -61,7 +61,7 @@ def forget_after(paths: RunPaths, step: int) -> None:
 
 
 def cluster_line(rollouts: pa.Table) -> dict[str, Any]:
-    """Histograms of cluster sizes and penalties, and the biggest clusters, for rows of ``rollout_log.ROLLOUT_SCHEMA``.
+    """Histograms of cluster sizes and penalties, and the biggest clusters, for rows of `ROLLOUT_SCHEMA`.
 
     A histogram has k + 1 ``edges`` and k ``counts``; it is left out if there are no values.
     """

@@ -1,13 +1,14 @@
 """The law of all methods: a wrong response never gains from the memory.
 
-Its advantage is at most max(0, what it would be without the memory). Penalizing the other wrong responses of a group
-raises its normalized advantage, so rewards alone do not keep the law (docs/method.md). The one exception is a method
-that says so (`Method.may_reward_errors`).
+Its advantage, the mean over its tokens, is at most max(0, what it would be without the memory). Penalizing the other
+wrong responses of a group raises its normalized advantage, so rewards alone do not keep the law (docs/method.md). The
+one exception is a method that says so (`Method.may_reward_errors`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -41,8 +42,11 @@ def group_advantages(
     """Return the advantages (n,) of GRPO from ``shaped`` rewards (n,), within the law.
 
     ``raw`` (n,) are the rewards without the memory; the ``group`` responses to a prompt are adjacent. Rewards minus
-    their group's mean are divided by its deviation, unless ``scale`` is false (Dr. GRPO).
+    their group's mean are divided by its deviation, unless ``scale`` is false (Dr. GRPO). Raises ValueError for groups
+    of one, and for rewards that are not finite.
     """
+    if group < 2 or not (np.isfinite(shaped).all() and np.isfinite(raw).all()):
+        raise ValueError(f"group={group}: must be at least 2, and all rewards finite; nothing else can be normalized.")
 
     def estimate(rewards: ArrayLike) -> NDArray[np.float64]:
         groups = without_equal_groups(np.asarray(rewards, np.float64).reshape(-1, group))
@@ -102,19 +106,19 @@ def shaped_advantages(
         np.where(step.is_extra, np.zeros((), step.reward.dtype), rewards.astype(step.reward.dtype))
         for rewards in (shaped, step.reward)
     )
+    before = replace(step, cluster_size=np.zeros_like(step.cluster_size))  # as it is without a memory
     estimators = [method for method in methods if method.replaces_estimator]
     bound = [method for method in methods if not (method.replaces_estimator or method.may_reward_errors)]
 
-    def from_rewards(rewards: NDArray[np.floating]) -> A:
+    def from_rewards(rewards: NDArray[np.floating], step: Step) -> A:
         found = estimate(rewards, bool(estimators))
         _apply(estimators, step, rewards, found)
         return found
 
-    found = from_rewards(counted)
-    effect = 0.0
-    if not np.array_equal(counted, raw):
-        found.cap(from_rewards(raw), step.correct)
-        effect = penalty_effect(raw, counted)
+    found, is_same = from_rewards(counted, step), np.array_equal(counted, raw)
+    effect = 0.0 if is_same else penalty_effect(raw, counted)
+    if estimators or not is_same:
+        found.cap(from_rewards(raw, before), step.correct)
     effect = _apply(bound, step, counted, found) or effect
     _apply([method for method in methods if method.may_reward_errors], step, counted, found)
     return found, shaped, effect

@@ -53,6 +53,9 @@ def test_instructions_that_are_left_are_noticed(text: str) -> None:
         "Express your answer in the form $a+b\\sqrt{c}$.",
         "Write the answer as a common fraction. Is 1 < answer > 0?",
         'A parrot says "answer" when it hears #3.',
+        'Vasya said: "The answer is $7$." Is he right?',
+        "#### Problem 3. Find x.",
+        "A JSON file has 3 keys.",
         QWEN_MATH_SYSTEM,
     ],
 )
@@ -105,6 +108,10 @@ def test_normalising_twice_changes_nothing_and_white_space_around_a_question_doe
         *[(word, None) for word in ("proof", "Proof", "notfound", " N/A ", "None", "$nan$")],
         *[("no solution", "no solution"), ("proofs", "proofs"), ("\\text{None}", "\\text{None}")],
         *[("First.\nThen 5.", None), ("a\n#### b\nc", None), ("#### proof", None)],
+        *[
+            (value, None)
+            for value in (["1", None], ["1", ["2"]], ["proof", "2"], '["1", {"a": 2}]', "\\boxed{}", "\\boxed{x")
+        ],
         *[(value, None) for value in ({"value": 1}, [{"value": 1}], [[1, 2], [3, 4]])],
     ],
 )
@@ -119,7 +126,7 @@ def test_a_value_of_another_type_is_refused(value: Any) -> None:
 
 
 def test_a_worked_solution_is_only_what_it_marks() -> None:
-    for solution, answer in (("It is 5.", None), ("It is \\boxed{5}.", "5"), ("It is\n#### 5", "5"), (5, None)):
+    for solution, answer in (("It is 5.", None), ("It is \\boxed{5}.", "5"), ("It is\n#### 5", "5"), (5, "5")):
         assert answer_text(solution, is_worked=True) == answer
 
 

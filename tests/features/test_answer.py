@@ -76,6 +76,7 @@ def test_ids_beyond_the_vocabulary_and_tokens_of_others() -> None:
         (["\\boxed", "\n", "{", " 5", "}"], 2),
         (["$\\", "boxed", " 5", "$."], 1),  # the space belongs to the answer's token
         (["\\boxed", "5", "$"], 0),
+        (["\\boxed", " ", "5", "$"], 1),
     ],
 )
 def test_the_token_before_an_answer_in_a_box_of_another_spelling(tokens: list[str], before: int) -> None:
@@ -102,6 +103,13 @@ BOXES = [
     (r"\boxed{7}, within \boxed.", "7"),  # the command's name is no box
     (r"\boxed{7} stands in a \boxed command", "7"),
     (r"\boxed{7} \boxedx{8}", "7"),
+    (r"$\boxed{7}$ (see \boxed 2 lines above)", "7"),  # a box with braces counts before one without
+    (r"**\boxed 7**, (\boxed 7), `\boxed 7`", "7"),
+    ("\\boxed 5<end_of_turn>", "5"),
+    ("答案是\\boxed 5，因为x=5", "5"),
+    (r"\boxed\frac12$", r"\frac12"),
+    (r"\boxed\left(1, 2\right)$", None),
+    (r"\boxed \LaTeX", None),
     (r"\fbox{7}", None),
     (r"\boxed " + "7" * (LONGEST_ANSWER + 1), None),
 ]
@@ -155,6 +163,13 @@ def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_
     assert locator.locate([3, 1, 2], [False, True, True]) == 0  # predicted at the prompt's last token
     assert locator.locate([1, 2]) is None  # nothing predicts it
     assert locator.locate([3, 0, 1], [False, True, False]) is None  # a tool's reply is no answer
+
+
+def test_a_search_takes_time_in_proportion_to_the_text() -> None:
+    """A policy that repeats boxes; each of these took minutes when every box was searched to the end of the text."""
+    for text in ("\\boxed5" * 50_000 + "\\frac{", "\\boxed \\a{" * 50_000, "\\boxed 5" + "!" * 500_000 + "{"):
+        assert answer_in(text) in ("5", None)
+    assert answer_in("\\boxed" * 100_000) is None
 
 
 def test_a_search_that_never_ends_finds_no_answer(caplog: pytest.LogCaptureFixture) -> None:

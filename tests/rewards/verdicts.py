@@ -252,9 +252,11 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (
         "2",
         ["∛8", "∜16", r"\operatorname{lcm}(1,2)", r"\gcd(4,6)", r"\mathrm{gcd}(4, 6)", "= 2", r"\therefore 2", "*2*"],
-        ["∛9", r"\gcd(4,8)", "5-3-1", r"\approx", "?"],
+        ["∛9", r"\gcd(4,8)", "5-3-1", r"\approx", "?", r"\sim 2", "2*3*"],
     ),
     (r"3\pmod 7", [r"3\bmod 7", r"10 \bmod 7", r"3 \pmod{7}"], [r"3\bmod 5", r"4\bmod 7"]),
+    ("23", [], [r"2\gcd(3,6)", "2*3*", "2**3**"]),
+    ("203", [], [r"20-12 \bmod 5"]),
     ("3.5", [r"\simeq 3.5", r"x\approx 3.5", "3½", r"3.5\enspace\text{cm}", r"3.5\hspace{2pt}\text{m}"], ["3.4"]),
     (r"\frac{12}{99}", [r"0.\dot{1}\dot{2}", r"0.1212\ldots", r"0.\overline{12}", "0.(12)"], ["0.12", r"0.\dot{1}2"]),
     (r"\mathbb{R}", [r"\mathbb R"], [r"\mathbb Q"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -59,6 +59,15 @@ class Generous(Method):
         return Change(np.full(rewards.shape, -2.0), np.full(rewards.shape, 1.5))
 
 
+class Counting(Method):
+    """An estimator that would break the law: it pays for large clusters."""
+
+    replaces_estimator = True
+
+    def advantages(self, step: Step, rewards: np.ndarray, so_far: Advantages) -> Change:
+        return Change(np.ones(rewards.shape), step.cluster_size.astype(float))
+
+
 def settings_of(form: str = "reward", extras: int = 0, **exploration: float) -> MedsSettings:
     penalty = PenaltySettings(form=form, extras=extras, alpha=0.5, beta=3.0)
     memory = MemorySettings(preset="answers", remember="both") if "answer_bonus" in exploration else MemorySettings()
@@ -73,6 +82,7 @@ METHODS = {
     "pass@2 and weights": methods_of(settings_of("weights", pass_at_k=2)),
     "generous": [*methods_of(settings_of()), Generous()],
     "generous alone": [Generous()],
+    "counting": [Counting()],
 }
 
 
@@ -98,8 +108,8 @@ def steps(draw) -> Step:
 def test_a_wrong_response_never_gains_from_the_memory(method: str, estimate, step: Step) -> None:
     methods = METHODS[method]
     found, _, effect = shaped_advantages(step, methods, estimate)
-    instead = [method for method in methods if method.replaces_estimator]
-    without, _, _ = shaped_advantages(step, instead, estimate)
+    before = replace(step, cluster_size=np.zeros_like(step.cluster_size))
+    without, _, _ = shaped_advantages(before, [each for each in methods if each.replaces_estimator], estimate)
     assert (found.values <= np.maximum(without.values, 0) + 1e-6)[~step.correct].all()
     assert 0 <= effect <= 1 + 1e-6
 
@@ -147,6 +157,12 @@ def test_group_advantages_keep_the_law(scale: bool, right: list[bool], sizes: li
     centered = groups - groups.mean(axis=1, keepdims=True)
     divisor = groups.std(axis=1, ddof=1, keepdims=True) + 1e-6 if scale else 1
     np.testing.assert_allclose(without.reshape(2, 4), centered / divisor, atol=1e-9)
+
+
+@pytest.mark.parametrize(("rewards", "group"), [([1.0, 0.0], 1), ([1.0, np.nan], 2), ([np.inf, 0.0], 2)])
+def test_what_cannot_be_normalized_is_refused(rewards: list[float], group: int) -> None:
+    with pytest.raises(ValueError, match=f"group={group}: must be at least 2, and all rewards finite"):
+        group_advantages(rewards, rewards, [True, False], group)
 
 
 @pytest.mark.parametrize("reward", [-0.2, -0.1, 0.1, 0.0])

@@ -15,10 +15,11 @@ CHECKED_LABELS = 200  # are compared with themselves at a start, which takes sec
 logger = logging.getLogger(__name__)
 
 
-def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
+def require_labels(config: RunConfig, data: Any, column: str | None, resume: bool = False) -> None:
     """Require labels that the built-in reward can read and a response can match.
 
-    All labels are looked at; of mathematics, `CHECKED_LABELS` are compared with themselves, which takes seconds.
+    All labels are looked at; of mathematics, `CHECKED_LABELS` are compared with themselves, which takes seconds. A run
+    that is resumed has trained on them, and is only warned.
     """
     reward = config.meds.reward
     if reward is None:
@@ -35,23 +36,25 @@ def require_labels(config: RunConfig, data: Any, column: str | None) -> None:
     elif any(map(is_label, labels.values())):
         raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
     else:
-        _require_matching(column, values, compare=reward != "math-string")
+        fault = _fault_among(values, compare=reward != "math-string" and not resume)
+        if fault is not None:
+            hint, is_refused = fault
+            advice = f"{hint} `meds data prepare` makes data sets of single answers."
+            if is_refused and not resume:
+                raise ConfigError("data.label_key", column, advice)
+            logger.warning("data.label_key=%s: %s", column, advice)
 
 
-def _require_matching(column: str, values: Sequence[Any], compare: bool) -> None:
-    """Require labels of mathematics that a response can match; warn of a few that only a copy of them matches."""
-    make = "`meds data prepare` makes data sets of single answers."
+def _fault_among(values: Sequence[Any], compare: bool) -> tuple[str, bool] | None:
+    """Say which labels of mathematics no response, or only a copy of them, can match; and whether that is too much."""
     for row, value in enumerate(values, start=1):
         fault = fault_of(value)
         if fault:
-            hint = f"the label of row {row} {fault}, which no answer equals: {value!r:.80}. {make}"
-            raise ConfigError("data.label_key", column, hint)
+            return f"the label of row {row} {fault}, which no answer equals: {value!r:.80}.", True
     rows = range(0, len(values) if compare else 0, -(-len(values) // CHECKED_LABELS) or 1)
     places = unmatched([str(values[row]).strip() for row in rows])
-    if places:
-        example = rows[places[0]]
-        hint = f"{len(places)} of {len(rows)} labels cannot be compared, e.g. that of row {example + 1}"
-        error = ConfigError("data.label_key", column, f"{hint}: {values[example]!r:.80}. {make}")
-        if len(places) > MOST_UNMATCHED * len(rows):
-            raise error
-        logger.warning("%s Only a copy of such a label is right.", error)
+    if not places:
+        return None
+    example = rows[places[0]]
+    found = f"{len(places)} of {len(rows)} labels cannot be compared, e.g. that of row {example + 1}"
+    return f"{found}: {values[example]!r:.80}.", len(places) > MOST_UNMATCHED * len(rows)

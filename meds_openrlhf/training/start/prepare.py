@@ -72,7 +72,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
         checks.require_same_parts(config, paths)
     checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
-    require_labels(config, data, args.data.label_key)
+    require_labels(config, data, args.data.label_key, resume=checkpoint is not None)
     policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
     feature = _feature_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)

@@ -29,7 +29,7 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
 from meds_openrlhf.features.final_answer import answer_rows, same_answer_form
 from meds_openrlhf.features.function import load_function
-from meds_openrlhf.features.kind import transform_of
+from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key
@@ -191,9 +191,10 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
         """Return which rollouts have a row (n,), and the rows (n, d): what was recorded, or made of the texts."""
         if self._context.feature.is_recorded or self._context.pool is None:
             return recorded.located, recorded.layer_logits
-        if self._function is None:
+        if self._context.feature.kind is Kind.ANSWERS:
             return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)
         texts = self.tokenizer.batch_decode([tokens for tokens, _ in responses], skip_special_tokens=True)
+        assert self._function is not None  # the only other kind
         return np.ones(len(prompts), bool), self._function(len(prompts), prompts, texts)
 
     def _ask(self, rollouts: StepTable) -> tuple[StepTable, MemoryAnswer | None]:

@@ -40,8 +40,8 @@ def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str
         ask(*fitting)
 
 
-def ask(labels: list[Any], reward: str = "math") -> None:
-    require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, "answer")
+def ask(labels: list[Any], reward: str = "math", resume: bool = False) -> None:
+    require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, "answer", resume)
 
 
 @pytest.mark.parametrize("reward", ["math", "math-signed", "math-format", "math-string"])
@@ -77,6 +77,9 @@ def test_labels_that_only_a_copy_matches_are_refused_above_one_percent_and_told_
     ask([unreadable] * 3, "math-string")  # which compares texts
     assert CHECKED_LABELS == 200
     ask(["1", unreadable] * CHECKED_LABELS)  # the even rows are looked at
+    with caplog.at_level(logging.WARNING):  # a run that is resumed has trained on them
+        ask([unreadable, None], resume=True)
+    assert "data.label_key=answer: the label of row 2 is null, which no answer equals: None. `meds data" in caplog.text
     matrix = "\\begin{pmatrix} 1 \\\\\n 2 \\end{pmatrix}"
     for labels in ([matrix], [1, 2.5], ["\\text{yes}", "(1, 2)", r"\boxed{5}", "x^2+1"]):
         ask(labels)
