@@ -1,4 +1,4 @@
-"""OpenRLHF's advantages per token as `shaping.law` sees them: to be read, changed and capped for whole responses."""
+"""OpenRLHF's advantages per token: estimated without its loops, and as `shaping.law` sees them, for whole responses."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from scipy.signal import lfilter
 
 from meds_openrlhf.shaping.law import capped
@@ -45,7 +46,38 @@ class TokenAdvantages:
             experience.advantages = torch.from_numpy(advantages)
 
 
-def discounted_sums(values: torch.Tensor, factor: float) -> torch.Tensor:
+class Estimators(RemoteExperienceMaker):  # type: ignore[misc]
+    """OpenRLHF's maker of experiences without its loops over tokens."""
+
+    def get_advantages_and_returns(
+        self,
+        values: torch.Tensor,
+        rewards: torch.Tensor,
+        action_mask: torch.Tensor | None,
+        gamma: float,
+        lambd: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return generalized advantages and returns (B, A) from a critic's values and rewards (B, A) (GAE).
+
+        Called by OpenRLHF, whose loop over tokens this replaces.
+        """
+        if action_mask is not None:
+            values, rewards = action_mask * values, action_mask * rewards
+        later = torch.nn.functional.pad(values[:, 1:], (0, 1))
+        advantages = _discounted_sums((rewards + gamma * later - values).float(), gamma * lambd)
+        return advantages, advantages + values
+
+    def get_cumulative_returns(
+        self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
+    ) -> torch.Tensor:
+        """Return the discounted sum (B, A) of each token's and all later rewards (B, A); called by OpenRLHF.
+
+        It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
+        """
+        return _discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
+
+
+def _discounted_sums(values: torch.Tensor, factor: float) -> torch.Tensor:
     """Return ``sums[t] = values[t] + factor * sums[t + 1]`` (B, A), in that order of operations."""
     backwards = lfilter(np.ones(1, np.float32), np.array([1, -factor], np.float32), values.numpy()[:, ::-1])
     return torch.from_numpy(backwards[:, ::-1].copy())

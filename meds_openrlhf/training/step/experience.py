@@ -23,7 +23,6 @@ import numpy as np
 import ray
 import torch
 from numpy.typing import NDArray
-from openrlhf.trainer.ppo_utils import experience_maker
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
@@ -41,7 +40,7 @@ from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
 from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
 from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles
-from meds_openrlhf.training.step.advantages import TokenAdvantages, discounted_sums
+from meds_openrlhf.training.step.advantages import Estimators, TokenAdvantages
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.policy import Recorded
@@ -56,10 +55,10 @@ class StepResult(NamedTuple):
     metrics: dict[str, float]
 
 
-class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[misc]
+class ExperienceMaker(Estimators):
     """Turns rollouts into experiences with rewards shaped by the memory of past errors, if the run has one.
 
-    Avoids OpenRLHF's Python loops over samples and tokens; without a penalty the results are the same.
+    Avoids OpenRLHF's Python loops over samples; without a penalty the results are the same.
     """
 
     def __init__(self, *args: Any, context: TrainerContext, **kwargs: Any) -> None:
@@ -246,33 +245,6 @@ class ExperienceMaker(experience_maker.RemoteExperienceMaker):  # type: ignore[m
             for experience in copies:
                 experience.info["group_reward_std"] = torch.from_numpy(deviation[experience.index])
         return TokenAdvantages(copies, order, rewards.shape[1])
-
-    def get_advantages_and_returns(
-        self,
-        values: torch.Tensor,
-        rewards: torch.Tensor,
-        action_mask: torch.Tensor | None,
-        gamma: float,
-        lambd: float,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return generalized advantages and returns (B, A) from a critic's values and rewards (B, A) (GAE).
-
-        Called by OpenRLHF, whose loop over tokens this replaces.
-        """
-        if action_mask is not None:
-            values, rewards = action_mask * values, action_mask * rewards
-        later = torch.nn.functional.pad(values[:, 1:], (0, 1))
-        advantages = discounted_sums((rewards + gamma * later - values).float(), gamma * lambd)
-        return advantages, advantages + values
-
-    def get_cumulative_returns(
-        self, rewards: torch.Tensor, action_mask: torch.Tensor | None, gamma: float
-    ) -> torch.Tensor:
-        """Return the discounted sum (B, A) of each token's and all later rewards (B, A); called by OpenRLHF.
-
-        It is ``returns[t] = rewards[t] + gamma * returns[t + 1]`` over generated tokens, in OpenRLHF's order.
-        """
-        return discounted_sums(rewards if action_mask is None else action_mask * rewards, gamma)
 
     def _eigen_ratios(self, rollouts: StepTable, answer: MemoryAnswer) -> dict[str, float]:
         """Return the metrics of the rows of wrong and of right answers, if the policy records them."""
