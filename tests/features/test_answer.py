@@ -1,11 +1,12 @@
 """The answer locator, on tokenizers that cut `\\boxed{` in different ways."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -222,7 +223,9 @@ TRAINED = {style: trained(style) for style in ("qwen", "llama-3", "sentencepiece
 def test_agrees_with_the_tokenizers_own_offsets(style: str, pieces: list[str]) -> None:
     text = "".join(pieces)
     encoded = TRAINED[style](text, return_offsets_mapping=True, add_special_tokens=False)
-    end = text.rfind("\\boxed{") + len("\\boxed{") - 1  # the last opening's brace
-    holders = [i for i, (start, stop) in enumerate(encoded["offset_mapping"]) if start <= end < stop]
-    expected = holders[0] if "\\boxed{" in text and holders[0] + 1 < len(encoded["input_ids"]) else None
+    braces = [found.end() - 1 for found in re.finditer(r"\\boxed\s*\{", text)]
+    if not braces:
+        assume(answer_in(text) is None)  # no box without braces, of which another test is
+    holders = [i for i, (start, stop) in enumerate(encoded["offset_mapping"]) if braces and start <= braces[-1] < stop]
+    expected = holders[0] if holders and holders[0] + 1 < len(encoded["input_ids"]) else None
     assert AnswerLocator(TRAINED[style]).locate(encoded["input_ids"]) == expected

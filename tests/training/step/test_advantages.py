@@ -13,6 +13,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import ExplorationSettings
 from meds_openrlhf.features.final_answer import VALUES
+from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import ShardSettings
 from tests.training.step.rollouts import (
@@ -248,7 +249,7 @@ def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path,
     explore = ExplorationSettings(answer_bonus=0.2, answer_baseline=0.4)
     flags = {"rollout.batch_size": 1, "rollout.micro_batch_size": 4, "algo.advantage.estimator": "dr_grpo"}
     maker, _ = memory_maker(arguments(**flags), tmp_path, "both", settings, explore, alpha=alpha)
-    maker._context = replace(maker._context, feature=NOT_RECORDED)
+    maker._context = replace(maker._context, feature=replace(NOT_RECORDED, kind=Kind.ANSWERS))
     maker.actor_model_group = FakePolicyGroup(texts=True)
     for step, (sixes, sevens) in enumerate([(0, 0), (2, 1), (4, 2)], 1):
         samples = recorded_rollouts(prompts=1, rewards=[1, 1, 0, 0])
