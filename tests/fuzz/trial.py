@@ -40,10 +40,11 @@ SAME, OTHER, REFUSED = "same", "other", "refused"
 
 @dataclass(frozen=True)
 class Result:
-    """What came of an input: `SAME`, `OTHER`, `REFUSED`, or the fault in words."""
+    """What came of an input: `SAME`, `OTHER`, `REFUSED`, or the fault in words, and whether it ended the worker."""
 
     name: str
     what: str
+    ended: bool = False
 
     @property
     def is_fault(self) -> bool:
@@ -112,7 +113,8 @@ def _worker(reads: Sequence[tuple[str, Callable[[], str]]]) -> Iterator[Result]:
     _, status = os.waitpid(process, 0)
     if count < len(reads):
         word = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
-        yield Result(reads[count][0], f"longer than {SECONDS} s" if os.WTERMSIG(status) == signal.SIGALRM else word)
+        word = f"longer than {SECONDS} s" if os.WTERMSIG(status) == signal.SIGALRM else word
+        yield Result(reads[count][0], word, ended=True)
 
 
 def _what(read: Callable[[], str]) -> str:
@@ -157,7 +159,7 @@ def fuzz(kinds: Sequence[Kind], inputs: int, seed: int) -> Iterator[Result]:
             content = damaged(originals[path], generator)
             reads.append((f"{kind.name}, input {number}", trial(kind, path, content)))
         for result in read_with_limits(reads):
-            if result.is_fault:  # the worker may have ended before it restored its file
+            if result.ended:  # before it restored its file; a worker that goes on must not lose the next one
                 for path, content in originals.items():
                     path.write_bytes(content)
             yield result
