@@ -67,7 +67,7 @@ class ExperienceMaker(Estimators):
         self.strategy.args = without_length_penalties(self.args)  # `_collect` applies them, to judge before
         self.diversity = DiversityTracker() if context.feature.is_recorded else None
         self._context = context
-        file = None if context.feature.is_recorded else context.meds.features.function
+        file = context.meds.features.function if self._makes_rows else None
         self._function = None if file is None else load_function(file, layers=0, hidden=0)
         self._transform = transform_of(context.meds)
         self._methods = methods_of(context.meds)
@@ -184,11 +184,16 @@ class ExperienceMaker(Estimators):
             shaped_reward=reward,
         )
 
+    @property
+    def _makes_rows(self) -> bool:
+        """Whether the memory's rows are made here, of the texts; without a memory there are none to make."""
+        return self._context.pool is not None and not self._context.feature.is_recorded
+
     def _rows(
         self, recorded: Recorded, prompts: list[str], responses: list[tuple[NDArray[np.int32], NDArray[np.bool_]]]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """Return which rollouts have a row (n,), and the rows (n, d): what was recorded, or made of the texts."""
-        if self._context.feature.is_recorded or self._context.pool is None:
+        if not self._makes_rows:
             return recorded.located, recorded.layer_logits
         if self._context.feature.kind is Kind.ANSWERS:
             return np.array([answer is not None for answer in recorded.answers]), answer_rows(recorded.answers)

@@ -9,11 +9,14 @@ import pytest
 import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 
+from meds_openrlhf.config import MedsSettings
+from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
-from meds_openrlhf.training.step.experience import metrics_of_policy
+from meds_openrlhf.training.step.experience import ExperienceMaker, metrics_of_policy
 from meds_openrlhf.training.step.samples import SampleOrder, generated_tokens, responses_of
 from tests.rollouts.tables import step_table
 from tests.training.step.rollouts import (
@@ -23,9 +26,11 @@ from tests.training.step.rollouts import (
     TOKENIZER,
     arguments,
     by_sample,
+    context_of,
     last_step,
     layer_logits_of,
     memory_maker,
+    models_of,
     our_maker,
     plain_maker,
     recorded_rollouts,
@@ -216,6 +221,15 @@ def test_the_mask_of_actions_is_one_token_behind() -> None:
         [False, False, True, True, False],
         [False, False, True, True, False],
     ]
+
+
+def test_without_a_memory_a_function_is_not_even_loaded(tmp_path: Path) -> None:
+    function = tmp_path / "mine.py"
+    function.write_text("def from_hidden_states(hidden_states):\n    return hidden_states[:, -1]\n")
+    meds = MedsSettings(run_dir="x", enabled=False, features=FeatureSettings(function=str(function)))
+    context = replace(context_of(meds), feature=replace(NOT_RECORDED, kind=Kind.FUNCTION))
+    result = ExperienceMaker(*models_of(arguments()), context=context).make_step(recorded_rollouts(), 1)
+    require_equal(result.experiences, our_maker(arguments()).make_step(recorded_rollouts(), 1).experiences)
 
 
 def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -> None:
