@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from meds_openrlhf.data.prepare import Prepared
     from meds_openrlhf.data.sources import Source
 
-DATA, ROLES = Path("data"), ("question", "answer")
+DATA = Path("data")
 _say = partial(print, flush=True)
 SETS_ONLY, GYM_ONLY = ("from", "columns", "levels"), ("size", "held_out", "seed", "threshold", "instruction", "set")
 
@@ -79,18 +79,20 @@ def _prepare_sets(names: Sequence[str], options: dict[str, Any]) -> int:
     pairs = pairs_of("--from", options.get("from"), "SET=FILE")
     files, levels = {name: Path(file).expanduser() for name, file in pairs.items()}, options.get("levels")
     columns = pairs_of("--columns", options.get("columns"), "ROLE=COLUMN")
-    for role, column in columns.items():
-        if role not in ROLES or not files:
-            hint = f"the role must be one of {', '.join(ROLES)}." if role not in ROLES else "applies only with --from."
-            raise ConfigError("--columns", f"{role}={column}", hint)
     sets = find_sets(names, files)
     if levels and not any(dataset.levels for dataset in sets):
         raise ConfigError("--levels", " ".join(levels), "applies only to math, which is not among the sets.")
     if levels:
         sets = [replace(dataset, levels=tuple(levels)) if dataset.levels else dataset for dataset in sets]
     from meds_openrlhf.data.prepare import prepare
-    from meds_openrlhf.data.sources import Source
+    from meds_openrlhf.data.sources import COLUMNS, Source
 
+    for role, column in columns.items():
+        if role not in COLUMNS or not files:
+            hint = (
+                f"the role must be one of {', '.join(COLUMNS)}." if role not in COLUMNS else "applies only with --from."
+            )
+            raise ConfigError("--columns", f"{role}={column}", hint)
     out = options.get("out", DATA)
     sources = [Source(dataset, file, columns if file else {}) for dataset in sets for file in [files.get(dataset.name)]]
     prepared = prepare(sources, out, report=_say)

@@ -37,5 +37,5 @@ def without_removed(
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    value, default = (list(one) if isinstance(one, tuple) else one for one in (value, default))
+    value = list(value) if isinstance(value, tuple) else value
     return type(value) is type(default) and bool(value == default)

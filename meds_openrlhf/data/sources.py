@@ -26,8 +26,10 @@ BATCH_ROWS = 8192
 
 # Possible names of these columns; the first that is present is used. A dot separates the fields of nested records.
 # A prompt comes last because it may have a template around the question, a solution because the answer is inside it.
-QUESTION_COLUMNS = ("question", "problem", "prompt")
-ANSWER_COLUMNS = ("answer", "final_answer", "reward_model.ground_truth", "ground_truth", "solution")
+COLUMNS = {
+    "question": ("question", "problem", "prompt"),
+    "answer": ("answer", "final_answer", "reward_model.ground_truth", "ground_truth", "solution"),
+}
 LEVEL_COLUMN = "level"
 WORKED_ANSWER = "solution"  # its text is no answer, only what it marks as one
 
@@ -90,12 +92,12 @@ def read_rows(source: Source) -> Iterator[Row]:
 def _pick_columns(source: Source, names: list[str]) -> list[str]:
     """The columns of question and answer among ``names``. Raises ConfigError if a needed column is missing."""
     picked, found = [], f"It has {', '.join(names)}."
-    usual = {"question": QUESTION_COLUMNS, "answer": ANSWER_COLUMNS}
-    for own, (role, wanted) in zip(source.dataset.columns, usual.items()):
-        candidates = (source.columns[role],) if role in source.columns else (own, *wanted)
+    for own, (role, usual) in zip(source.dataset.columns, COLUMNS.items()):
+        wanted = (source.columns[role],) if role in source.columns else usual
+        candidates = wanted if role in source.columns else (own, *wanted)
         present = [column for column in candidates if column.split(".")[0] in names]
         if not present:
-            named = ", ".join(candidates if role in source.columns else wanted)
+            named = ", ".join(wanted)
             raise source.error(f"has no column for the {role} ({named}). {found} Name it: --columns {role}=COLUMN")
         picked.append(present[0])
     if source.dataset.levels and LEVEL_COLUMN not in names:

@@ -48,8 +48,7 @@ class RolloutRecorder:
             texts = rollouts.prompt_text
             responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
         columns = {**vars(rollouts), "prompt_text": texts, "tokens": rollouts.lengths}
-        del columns["step"]
-        return rollout_table(rollouts.step, responses, **columns)
+        return rollout_table(responses=responses, **columns)
 
 
 def forget_after(paths: RunPaths, step: int) -> None:

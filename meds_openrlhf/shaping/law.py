@@ -134,6 +134,7 @@ def _apply(methods: Sequence[Method], step: Step, rewards: NDArray[np.floating],
         if not (method.replaces_estimator or method.may_reward_errors):
             outcomes = advantages.outcomes()
             change = lawful(change, outcomes, step.correct)
-            effect = max(effect, penalty_effect(outcomes, outcomes * change.factor))
+            if (change.factor != 1).any():
+                effect = max(effect, penalty_effect(outcomes, outcomes * change.factor))
         advantages.change(change)
     return effect

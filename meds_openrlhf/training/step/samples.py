@@ -20,7 +20,7 @@ IS_EXTRA = "is_extra"  # whether dynamic filtering dropped its group, which is t
 
 
 class SampleOrder:
-    """The order of a step's samples, which OpenRLHF's micro-batches have in another: computed once a step.
+    """The order of a step's samples, which OpenRLHF's micro-batches have in another.
 
     ``places`` (n,): the position of sample 0, 1, ... among the samples of all micro-batches.
     """
