@@ -42,7 +42,7 @@ from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
-from meds_openrlhf.rollouts.texts import ResponseReader
+from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.batches import FlatSamples
@@ -171,7 +171,7 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     shards = start_shards(paths.memory, memory_format, settings, [{"num_cpus": 0}] * PROCESSES)
     pool = MemoryPool(shards, paths.memory.root, memory_format)
     tokenizer.save_pretrained(paths.model)
-    reader = ResponseReader.of(str(paths.model), meds.features.answer_pattern, paths.tokenizer)
+    reader = write_reader(str(paths.model), meds.features.answer_pattern, paths.tokenizer)
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     context = TrainerContext(meds, paths, start_run_control(paths), pool, feature, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)

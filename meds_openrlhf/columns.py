@@ -1,7 +1,7 @@
 """Every column of a rollout on disk: its name, type and meaning, declared once.
 
-The memory's log, the rollout log and what readers ask for are selections of these columns. None is ever absent from a
-file that has it; a value may be null only where the column says when.
+The memory's log, the rollout log and what readers ask for are selections of these columns. Every file has all columns
+of its selection; a value may be null only where the column says when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COLUMNS = {
         _never_null("shaped_reward", pa.float32()),  # with it
         _never_null("penalty", pa.float32()),  # reward - shaped_reward
         pa.field("label", pa.int32()),  # of the cluster; -1: noise; null if the memory did not assign it
-        _never_null("cluster_size", pa.int32()),  # rows stored before, 0 without a cluster
+        _never_null("cluster_size", pa.int32()),  # of the rows stored before; 0 without a cluster
         _never_null("tokens", pa.int32()),  # of the response
         _never_null("truncated", pa.bool_()),
     )

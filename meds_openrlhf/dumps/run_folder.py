@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
 from meds_openrlhf.dumps.formats import Rollout
-from meds_openrlhf.features.answer import last_answer
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.files import write_atomically
@@ -107,11 +106,11 @@ class RunFolder:
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
         right = np.array([rollout.reward >= self._right_from for rollout in rollouts])
-        spans = [last_answer(rollout.response, self._pattern) for rollout in rollouts]
-        answers = [span.of(rollout.response) if span else None for rollout, span in zip(rollouts, spans)]
+        responses = [ResponseText.of(rollout.response, self._pattern) for rollout in rollouts]
         keys = [prompt_key(rollout.prompt) for rollout in rollouts]
         wrong = np.flatnonzero(~right)
-        place, features, too_long = self._features_of([rollouts[row] for row in wrong], [answers[row] for row in wrong])
+        answers = [responses[row].answer for row in wrong]
+        place, features, too_long = self._features_of([rollouts[row] for row in wrong], answers)
         sample = wrong[place]
         label, size = np.full(len(rollouts), UNASSIGNED, np.int32), np.zeros(len(rollouts), np.int32)
         if len(sample):
@@ -131,10 +130,6 @@ class RunFolder:
                 "meds/rows_step": len(sample),
             }
             self._metrics.append(step, self._lines[step])
-        responses = [
-            ResponseText(rollout.response, answer, span.start if span and answer else None)
-            for rollout, answer, span in zip(rollouts, answers, spans)
-        ]
         table = rollout_table(
             step,
             responses,

@@ -6,9 +6,11 @@ of row ``b`` of a (B, T) batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.answer import AnswerLocator, LocatedAnswer
 
 
 def locate_answers(
@@ -19,13 +21,21 @@ def locate_answers(
     ``token_ids`` (B, T) int64; ``generated`` (B, T) bool marks the policy's own tokens, which alone are searched.
     Returns (B,) int64 positions, -1 for none, and (B,) int64 ids, on the host.
     """
-    positions = torch.full((len(token_ids),), -1)
-    targets = torch.zeros(len(token_ids), dtype=torch.int64)
-    for row, (ids, marked) in enumerate(zip(token_ids.tolist(), generated.tolist())):
-        found = locator.locate(ids, marked)
-        if found is not None:
-            positions[row], targets[row] = found, ids[found + 1]
-    return positions, targets
+    return positions_and_targets(find_answers(locator, token_ids, generated), token_ids)
+
+
+def find_answers(locator: AnswerLocator, token_ids: torch.Tensor, generated: torch.Tensor) -> list[LocatedAnswer]:
+    """Find the answers (B) of a batch; arguments as in `locate_answers`."""
+    return [locator.find(ids, marked) for ids, marked in zip(token_ids.tolist(), generated.tolist())]
+
+
+def positions_and_targets(
+    answers: Sequence[LocatedAnswer], token_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `locate_answers` does for ``answers`` (B) found in ``token_ids`` (B, T)."""
+    positions = torch.tensor([-1 if answer.before is None else answer.before for answer in answers], dtype=torch.int64)
+    targets = token_ids.cpu().gather(1, positions[:, None] + 1)[:, 0]  # of -1 token 0, which nobody reads
+    return positions, torch.where(positions >= 0, targets, 0)
 
 
 def padded_positions(positions: torch.Tensor, width: int) -> torch.Tensor:

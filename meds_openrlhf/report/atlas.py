@@ -15,8 +15,9 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of
-from meds_openrlhf.rollouts.clusters import ErrorRows, rows_of_log, rows_of_memory
-from meds_openrlhf.rollouts.run import NONE, Response, RolloutLog, read_log
+from meds_openrlhf.rollouts.clusters import ClusteredRows, rows_of_log, rows_of_memory
+from meds_openrlhf.rollouts.run import NONE, RolloutLog, read_log
+from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.runs.settings import config_of
 
 
@@ -46,7 +47,7 @@ class Limits:
 class Atlas:
     """All data about a run's errors. ``listed`` are clusters, the biggest first; ``shown`` are their prompts."""
 
-    rows: ErrorRows
+    rows: ClusteredRows
     rollouts: RolloutLog
     clusters: pd.DataFrame  # see `find_clusters`
     visits: pd.DataFrame  # see `visits_of`
@@ -56,7 +57,7 @@ class Atlas:
     texts: dict[str, str]
     limits: Limits
 
-    def responses(self, places: Iterable[int]) -> dict[int, Response]:
+    def responses(self, places: Iterable[int]) -> dict[int, ResponseText]:
         """Read the responses of the rollouts at ``places`` of the log, by place; those without a text are left out."""
         return self.rollouts.responses(places)
 

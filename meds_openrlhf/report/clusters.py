@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.rollouts.clusters import ErrorRows
+from meds_openrlhf.rollouts.clusters import ClusteredRows
 from meds_openrlhf.rollouts.run import NONE, RolloutLog
 
 
-def visits_of(rows: ErrorRows, log: RolloutLog) -> pd.DataFrame:
+def visits_of(rows: ClusteredRows, log: RolloutLog) -> pd.DataFrame:
     """All visits of the prompts, from the stored rows and from the log, which also has visits without stored rows.
 
     Columns: prompt, step (the order of the visits), ``rollouts`` and ``correct``, counted in the log, both 0 if it
@@ -26,7 +26,7 @@ def visits_of(rows: ErrorRows, log: RolloutLog) -> pd.DataFrame:
     return visits.assign(left=visits.groupby("prompt").cumcount(ascending=False))
 
 
-def find_clusters(rows: ErrorRows, visits: pd.DataFrame) -> tuple[pd.DataFrame, ErrorRows]:
+def find_clusters(rows: ClusteredRows, visits: pd.DataFrame) -> tuple[pd.DataFrame, ClusteredRows]:
     """All clusters, ordered by prompt, wrong before right, bigger before smaller, and the rows with their numbers.
 
     Columns: prompt, ``number`` within the prompt (0 is its biggest wrong cluster), right, size, ``share`` of the
@@ -47,7 +47,7 @@ def find_clusters(rows: ErrorRows, visits: pd.DataFrame) -> tuple[pd.DataFrame, 
     return clusters, replace(rows, label=number.fillna(frame["label"]).to_numpy(np.int64))
 
 
-def right_answers(rows: ErrorRows, log: RolloutLog) -> dict[int, int]:
+def right_answers(rows: ClusteredRows, log: RolloutLog) -> dict[int, int]:
     """The most frequent answer of each prompt's right rollouts, as its index in the log, for prompts that have any."""
     right = pd.DataFrame({"prompt": numbers_in(rows, log), "answer": log.answer})[log.correct]
     counts = right.query(f"prompt != {NONE} and answer != {NONE}").value_counts(sort=False).reset_index()
@@ -55,14 +55,14 @@ def right_answers(rows: ErrorRows, log: RolloutLog) -> dict[int, int]:
     return dict(zip(best["prompt"].tolist(), best["answer"].tolist()))
 
 
-def numbers_in(rows: ErrorRows, log: RolloutLog) -> NDArray[np.int64]:
+def numbers_in(rows: ClusteredRows, log: RolloutLog) -> NDArray[np.int64]:
     """For each logged rollout (n,) its prompt's index in ``rows.prompts``, or NONE."""
     known = {key: number for number, key in enumerate(rows.prompts)}
     numbers = np.array([known.get(key, NONE) for key in log.prompts], dtype=np.int64)
     return numbers[log.prompt]
 
 
-def right_places(rows: ErrorRows, log: RolloutLog, prompts: Collection[int], most: int) -> dict[int, list[int]]:
+def right_places(rows: ClusteredRows, log: RolloutLog, prompts: Collection[int], most: int) -> dict[int, list[int]]:
     """The newest right rollouts with a text, up to ``most``, of each of ``prompts`` that has any."""
     places = np.flatnonzero(log.correct & log.has_text)
     right = pd.DataFrame({"prompt": numbers_in(rows, log)[places], "place": places})

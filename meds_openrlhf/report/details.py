@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.rollouts.clusters import PromptLogits
-from meds_openrlhf.rollouts.run import NONE, Response, RolloutLog
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
+from meds_openrlhf.rollouts.texts import ResponseText
 
 TEXT, ANSWER, LEFT_OUT = 0, 1, 2
 _AROUND_ANSWER = 0.7  # share of a shortened response around its answer; the rest is its beginning
@@ -49,7 +50,7 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
     return details
 
 
-def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, Response]) -> list[dict[str, Any]]:
+def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, ResponseText]) -> list[dict[str, Any]]:
     log, most_characters = atlas.rollouts, atlas.limits.example_characters
     return [
         {"s": int(log.step[place]), "i": int(log.sample[place]), "p": parts_of(responses[place], most_characters)}
@@ -72,7 +73,7 @@ def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> 
     return list(dict.fromkeys([*one_of_each, *reversed(coarse), *fine]))[: 2 * wanted]
 
 
-def choose(places: list[int], responses: dict[int, Response], most: int) -> list[int]:
+def choose(places: list[int], responses: dict[int, ResponseText], most: int) -> list[int]:
     """Choose up to ``most`` of ``places`` with distinct texts: the first, then the others in the order of steps."""
     chosen: dict[str, int] = {}
     for place in places:
@@ -82,7 +83,7 @@ def choose(places: list[int], responses: dict[int, Response], most: int) -> list
     return found[:1] + sorted(found[1:])
 
 
-def parts_of(response: Response, characters: int) -> list[tuple[int, str | int]]:
+def parts_of(response: ResponseText, characters: int) -> list[tuple[int, str | int]]:
     """The response as texts, the answer, and numbers of characters left out, each with its kind.
 
     A long response is reduced to its beginning and the part at the answer.

@@ -14,7 +14,8 @@ from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
-from meds_openrlhf.rollouts.run import NONE, Response
+from meds_openrlhf.rollouts.run import NONE
+from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.stats.intervals import DIFFERENCES, mean_intervals
 from meds_openrlhf.themes.departure import departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, by_departure
@@ -169,6 +170,6 @@ def _examples(
                 "label": label,
                 "s": int(atlas.rollouts.step[place]),
                 "i": int(atlas.rollouts.sample[place]),
-                "p": parts_of(Response(text, text[part], part.start), EXAMPLE_CHARACTERS),
+                "p": parts_of(ResponseText(text, text[part], part.start), EXAMPLE_CHARACTERS),
             }
     return [list(of_theme.values()) for of_theme in chosen]

@@ -29,7 +29,7 @@ class PromptLogits:
 
 
 @dataclass(frozen=True)
-class ErrorRows:
+class ClusteredRows:
     """Prompt i has the rows ``offsets[i]:offsets[i + 1]`` of n: wrong rows oldest first, then right rows.
 
     ``label`` (n,) numbers a prompt's clusters from 0, each of a single verdict; or it is NOISE. ``step`` is numbered as
@@ -61,7 +61,7 @@ class ErrorRows:
         return np.repeat(np.arange(len(self.prompts)), np.diff(self.offsets))
 
 
-def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
+def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ClusteredRows:
     """Cluster all stored rows with the run's settings, or with the preset "paper" if ``config`` is None.
 
     Raises MemoryCorruptionError if a segment is damaged.
@@ -76,7 +76,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     correct = np.repeat(np.arange(len(groups)) % 2 == 1, np.diff(offsets))
     label = history.labels[numbers].astype(np.int64)
     basis = f"clustered by the run's settings (preset {meds.memory.preset})"
-    rows = ErrorRows(
+    rows = ClusteredRows(
         prompts=keys,
         offsets=offsets[::2].copy(),
         step=stored.step[numbers].astype(np.int64),
@@ -96,7 +96,7 @@ def rows_of_memory(memory: StoredMemory, config: RunConfig | None) -> ErrorRows:
     return replace(rows, logits=logits, compared=compared)
 
 
-def rows_of_log(log: RolloutLog) -> ErrorRows:
+def rows_of_log(log: RolloutLog) -> ClusteredRows:
     """For a run without a memory: the logged wrong rollouts. Equal answers form a cluster; single answers are noise."""
     wrong = np.flatnonzero(~log.correct & (log.answer != NONE))
     wrong = wrong[np.argsort(log.prompt[wrong], kind="stable")]
@@ -105,7 +105,7 @@ def rows_of_log(log: RolloutLog) -> ErrorRows:
     form = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in log.answers], np.int64)
     pairs = prompt * len(forms) + form[log.answer[wrong]]
     _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-    return ErrorRows(
+    return ClusteredRows(
         prompts=[log.prompts[number] for number in numbers.tolist()],
         offsets=np.searchsorted(prompt, np.arange(len(numbers) + 1)),
         step=log.step[wrong],

@@ -32,11 +32,12 @@ from meds_openrlhf.rollouts.texts import ResponseText
 _COMPRESSION = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
-def rollout_table(step: int, responses: Sequence[ResponseText], **columns: Any) -> pa.Table:
+def rollout_table(step: int, responses: Sequence[ResponseText | None], **columns: Any) -> pa.Table:
     """Return the n rollouts of a step as rows of `ROLLOUT_SCHEMA`, in the order of ``sample``.
 
     ``columns`` (n) by name are those of the schema that do not follow from the others: not sample, penalty, nor what
-    ``responses`` (n) have. ``label`` is UNASSIGNED where the memory assigned none.
+    ``responses`` (n) have. A response is None if it is not decoded; ``label`` is UNASSIGNED where the memory assigned
+    none.
     """
     reward, shaped = (np.asarray(columns[name], np.float32) for name in ("reward", "shaped_reward"))
     return pa.Table.from_pydict(
@@ -44,9 +45,9 @@ def rollout_table(step: int, responses: Sequence[ResponseText], **columns: Any) 
             **columns,
             "step": [step] * len(responses),
             "sample": range(len(responses)),
-            "response": [response.text for response in responses],
-            "answer": [response.answer for response in responses],
-            "answer_start": [response.answer_start for response in responses],
+            "response": [response and response.text for response in responses],
+            "answer": [response and response.answer for response in responses],
+            "answer_start": [response and response.answer_start for response in responses],
             "reward": reward,
             "shaped_reward": shaped,
             "penalty": reward - shaped,

@@ -7,6 +7,7 @@ continues.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,12 @@ class RolloutRecorder:
 
     def _table(self, rollouts: StepTable) -> pa.Table:
         """Rows of `ROLLOUT_SCHEMA`; without texts if ``keep`` is "none"."""
-        texts, responses = [""] * len(rollouts), [ResponseText(None)] * len(rollouts)
+        texts = [""] * len(rollouts)
+        responses: Sequence[ResponseText | None] = [None] * len(rollouts)
         if self._keep != "none":
             texts = rollouts.prompt_text
-            responses = [*self._reader.read(rollouts.tokens, rollouts.lengths, rollouts.generated)]
-        columns = {**vars(rollouts), "prompt_text": texts, "tokens": rollouts.lengths}
+            responses = [*self._reader.read(rollouts.token_ids, rollouts.tokens, rollouts.generated)]
+        columns = {**vars(rollouts), "prompt_text": texts}
         return rollout_table(responses=responses, **columns)
 
 

@@ -20,15 +20,15 @@ from meds_openrlhf.columns import IDENTITY, ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts, read_step
+from meds_openrlhf.rollouts.texts import ResponseText
 
 NONE = -1  # of a code or an index: there is none, as for pandas
 TEXTS = ("prompt_text", "response", "ground_truth")  # the last is null if the data set has none
 
+RolloutIds = tuple[NDArray[np.integer], NDArray[np.integer]]  # the step and the sample (n,) of each
 
-Rollouts = tuple[NDArray[np.integer], NDArray[np.integer]]  # the step and the sample (n,) of each
 
-
-def places_among(logged: Rollouts, wanted: Rollouts) -> NDArray[np.int64]:
+def places_among(logged: RolloutIds, wanted: RolloutIds) -> NDArray[np.int64]:
     """The join of log, memory and clusters: the index (m,) of each ``wanted`` rollout among those logged, or NONE."""
     logged_key, wanted_key = ((step.astype(np.int64) << 32) + sample for step, sample in (logged, wanted))
     places: NDArray[np.int64] = pd.Index(logged_key).get_indexer(wanted_key)
@@ -93,15 +93,6 @@ def texts_of(run: Path, rows: pa.Table) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Response:
-    """A rollout's response; ``answer_start`` is the position of its answer in ``text``, None if unknown."""
-
-    text: str
-    answer: str | None
-    answer_start: int | None
-
-
-@dataclass(frozen=True)
 class RolloutLog:
     """The n logged rollouts, by step and sample; ``prompt`` and ``answer`` are indices into their lists of texts."""
 
@@ -125,12 +116,12 @@ class RolloutLog:
         """The indices (m,) of rollouts, NONE for those that are not in the log."""
         return places_among((self.step, self.sample), (step, sample))
 
-    def responses(self, places: Iterable[int]) -> dict[int, Response]:
+    def responses(self, places: Iterable[int]) -> dict[int, ResponseText]:
         """Read the responses of the rollouts at ``places``, by place; those without a text are left out."""
         wanted = np.unique(np.fromiter(places, np.int64))
         columns = ("response", "answer", "answer_start")
         found = _texts_at(self.paths, self.step[wanted], self.sample[wanted], columns)
-        return {int(wanted[i]): Response(*row) for i, row in found.items() if row[0] is not None}
+        return {int(wanted[i]): ResponseText(*row) for i, row in found.items() if row[0] is not None}
 
 
 def read_log(paths: RunPaths) -> RolloutLog:

@@ -27,8 +27,8 @@ class StepTable:
     prompt_text: list[str]
     ground_truth: list[str | None]
     answer: list[str | None]
-    tokens: NDArray[np.int32]  # (t,) of all responses, one behind the other
-    lengths: NDArray[np.int64]  # (n,) tokens of each
+    token_ids: NDArray[np.int32]  # (t,) of all responses, one behind the other
+    tokens: NDArray[np.int64]  # (n,)
     generated: NDArray[np.bool_]  # (t,) the policy's tokens; the others are tool replies
     truncated: NDArray[np.bool_]  # (n,), as all below
     is_extra: NDArray[np.bool_]  # trained on in addition to the batch (meds.penalty.extras)

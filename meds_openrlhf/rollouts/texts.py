@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.features.answer import last_answer, without_ending
+from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runtime.hub import CHECKED
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
@@ -20,11 +21,18 @@ AT_ONCE = 256  # responses that are converted to Python lists at the same time
 
 @dataclass(frozen=True)
 class ResponseText:
-    """A response's text (None if it is not decoded), its final answer if any, and the characters before the answer."""
+    """A response's text, its final answer if any, and the number of characters before the answer."""
 
-    text: str | None
+    text: str
     answer: str | None = None
     answer_start: int | None = None
+
+    @staticmethod
+    def of(text: str, pattern: str | None) -> ResponseText:
+        """Return a response of a single turn with the answer that `last_answer` finds."""
+        found = last_answer(text, pattern)
+        answer = found.of(text) if found else None
+        return ResponseText(text, answer, found.start if found and answer is not None else None)
 
 
 class ResponseReader:
@@ -37,26 +45,18 @@ class ResponseReader:
     def __init__(self, tokenizer: str, special: tuple[str, ...], pattern: str | None = None) -> None:
         self._tokenizer, self._special, self._pattern = tokenizer, tuple(filter(None, special)), pattern
 
-    @staticmethod
-    def of(model: str, pattern: str | None, file: Path) -> ResponseReader:
-        """The reader for a model, given by name or folder; a fast tokenizer is written to ``file``."""
-        tokenizer = _load(model)
-        if tokenizer.is_fast:
-            tokenizer.backend_tokenizer.save(str(file))
-        return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), pattern)
-
     def read(
-        self, tokens: NDArray[np.int32], lengths: NDArray[np.int64], generated: NDArray[np.bool_]
+        self, token_ids: NDArray[np.int32], tokens: NDArray[np.int64], generated: NDArray[np.bool_]
     ) -> Iterator[ResponseText]:
-        """Yield the n responses with the concatenated ``tokens`` (t,) and the given ``lengths`` (n,).
+        """Yield the n responses with the concatenated ``token_ids`` (t,), each with its number of ``tokens`` (n,).
 
         ``generated`` (t,) marks the policy's tokens; the others are tool replies, which are shown but hold no answers.
         """
-        ends = np.cumsum(lengths)
-        turns = [_turns(generated, end - length, end) for length, end in zip(lengths, ends)]
+        ends = np.cumsum(tokens)
+        turns = [_turns(generated, end - length, end) for length, end in zip(tokens, ends)]
         for first in range(0, len(turns), AT_ONCE):
             some = turns[first : first + AT_ONCE]
-            ids = [tokens[start:end].tolist() for of_response in some for start, end in of_response]
+            ids = [token_ids[start:end].tolist() for of_response in some for start, end in of_response]
             texts = iter(self._decode(ids, skip_special_tokens=False))
             for of_response in some:
                 yield self._join([(next(texts), bool(generated[start])) for start, _ in of_response])
@@ -79,6 +79,14 @@ class ResponseReader:
         from tokenizers import Tokenizer  # transformers would take seconds and 400 MB
 
         return Tokenizer.from_file(self._tokenizer).decode_batch
+
+
+def write_reader(model: str, pattern: str | None, file: Path) -> ResponseReader:
+    """Load the tokenizer of a model, given by name or folder, write it to ``file`` if it is fast; return its reader."""
+    tokenizer = _load(model)
+    if tokenizer.is_fast:
+        write_atomically(file, tokenizer.backend_tokenizer.to_str(pretty=True))
+    return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), pattern)
 
 
 def _load(model: str) -> Any:

@@ -6,9 +6,12 @@ docs/recipes/rivals.md.
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
 
 
@@ -20,10 +23,16 @@ class AnswerBonus(Method):
     def __init__(self, weight: float, baseline: float) -> None:
         self._weight, self._baseline = weight, baseline
 
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return it if ``meds.exploration.answer_bonus`` is set."""
+        settings = meds.exploration
+        return cls(settings.answer_bonus, settings.answer_baseline) if settings.answer_bonus else None
+
     def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
         """Add the bonus."""
         bonus = answer_bonus(step.cluster_size, weight=self._weight, baseline=self._baseline)
-        return Change(np.ones(bonus.shape), np.where(step.has_row, bonus, 0.0))
+        return Change(added=np.where(step.has_row, bonus, 0.0))
 
 
 def answer_bonus(counts: NDArray[np.integer], *, weight: float, baseline: float) -> NDArray[np.float64]:

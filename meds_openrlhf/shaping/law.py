@@ -131,10 +131,11 @@ def _apply(methods: Sequence[Method], step: Step, rewards: NDArray[np.floating],
         change = method.advantages(step, rewards, advantages)
         if change is None:
             continue
+        change = Change(*(np.broadcast_to(values, rewards.shape) for values in change))
         if not (method.replaces_estimator or method.may_reward_errors):
             outcomes = advantages.outcomes()
             change = lawful(change, outcomes, step.correct)
-            if (change.factor != 1).any():
+            if np.any(change.factor != 1):
                 effect = max(effect, penalty_effect(outcomes, outcomes * change.factor))
         advantages.change(change)
     return effect

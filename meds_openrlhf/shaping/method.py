@@ -8,6 +8,8 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.schema import MedsSettings
+
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
@@ -24,10 +26,13 @@ class Step:
 
 
 class Change(NamedTuple):
-    """What happens to a response's advantages: each is multiplied by ``factor``, then ``added`` is added; (g, N)."""
+    """What happens to a response's advantages: each is multiplied by ``factor``, then ``added`` is added.
 
-    factor: Floats
-    added: Floats
+    Both are (g, N), or broadcast to it; the defaults change nothing.
+    """
+
+    factor: Floats | float = 1.0
+    added: Floats | float = 0.0
 
 
 class Advantages(Protocol):
@@ -44,12 +49,21 @@ class Advantages(Protocol):
 
 
 class Method:
-    """A method that changes the rewards of a step, its advantages, or both; a subclass overrides what it changes."""
+    """A method that changes the rewards of a step, its advantages, or both; a subclass overrides what it changes.
+
+    `law.shaped_advantages` calls ``rewards`` of all methods, then ``advantages``: first of those that replace the
+    estimator, then of those within the law, then of the others.
+    """
 
     replaces_estimator: ClassVar = False
     """Whether ``advantages`` adds what the trainer would estimate from rewards; the trainer then gets rewards of 0."""
     may_reward_errors: ClassVar = False
     """Whether the law does not apply: the advantages of wrong responses may rise."""
+
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return the method with a run's settings, None if they do not ask for it."""
+        raise NotImplementedError
 
     def rewards(self, step: Step, rewards: Floats) -> Floats:
         """Return the rewards (g, N) to train on, from those of the methods before: at first the raw ones."""

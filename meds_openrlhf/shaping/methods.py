@@ -9,19 +9,9 @@ from meds_openrlhf.shaping.pass_at_k import PassAtK
 from meds_openrlhf.shaping.penalty import Penalty
 from meds_openrlhf.shaping.weights import Extras, Weights
 
+METHODS: tuple[type[Method], ...] = (Penalty, PassAtK, Weights, Extras, AnswerBonus)
+
 
 def methods_of(meds: MedsSettings) -> list[Method]:
-    """Return the methods that shape a step, in the order in which they are applied."""
-    penalty, exploration = meds.penalty, meds.exploration
-    methods: list[Method] = []
-    if penalty.form == "reward":
-        methods.append(Penalty(penalty.alpha, penalty.beta))
-    if exploration.pass_at_k is not None:
-        methods.append(PassAtK(exploration.pass_at_k))
-    if penalty.form == "weights":
-        methods.append(Weights())
-    elif penalty.extras:
-        methods.append(Extras())
-    if exploration.answer_bonus:
-        methods.append(AnswerBonus(exploration.answer_bonus, exploration.answer_baseline))
-    return methods
+    """Return the methods that these settings ask for, in the order of `METHODS`."""
+    return [method for kind in METHODS if (method := kind.of(meds)) is not None]

@@ -7,10 +7,12 @@ see docs/recipes/rivals.md.
 from __future__ import annotations
 
 from math import comb
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
 
 
@@ -22,9 +24,14 @@ class PassAtK(Method):
     def __init__(self, k: int) -> None:
         self._k = k
 
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return it if ``meds.exploration.pass_at_k`` is set."""
+        return None if meds.exploration.pass_at_k is None else cls(meds.exploration.pass_at_k)
+
     def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
         """Add `pass_at_k_advantages` to terms such as a KL penalty, which are all that the estimator has given."""
-        return Change(np.ones(rewards.shape), pass_at_k_advantages(rewards, self._k))
+        return Change(added=pass_at_k_advantages(rewards, self._k))
 
 
 def pass_at_k_advantages(rewards: NDArray[np.floating], k: int) -> NDArray[np.float64]:

@@ -5,9 +5,12 @@ The memory decides which rollouts are clustered and whether noise counts as a cl
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Floats, Method, Step
 
 
@@ -16,6 +19,11 @@ class Penalty(Method):
 
     def __init__(self, alpha: float, beta: float) -> None:
         self._alpha, self._beta = alpha, beta
+
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return it for ``meds.penalty.form: reward``."""
+        return cls(meds.penalty.alpha, meds.penalty.beta) if meds.penalty.form == "reward" else None
 
     def rewards(self, step: Step, rewards: Floats) -> Floats:
         """Return the rewards with the penalty."""

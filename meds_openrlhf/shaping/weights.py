@@ -6,9 +6,12 @@ Normalization divides by the deviation of a group, so a penalty subtracted from 
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Advantages, Bools, Change, Floats, Method, Step
 
 LOWEST, HIGHEST = 0.25, 4.0  # limits of a weight, before the mean is made 1 again
@@ -17,6 +20,11 @@ KAPPA = 0.25  # minus the mean advantage of a group without a right response
 
 class Weights(Method):
     """`cluster_weights` on the negative advantages of wrong responses, and of extras."""
+
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return it for ``meds.penalty.form: weights``."""
+        return cls() if meds.penalty.form == "weights" else None
 
     def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
         """Weigh the group's advantages, and give extras minus `KAPPA` times their weights."""
@@ -28,9 +36,14 @@ class Weights(Method):
 class Extras(Method):
     """Groups without a right response have the advantage minus `KAPPA`; the others keep theirs."""
 
+    @classmethod
+    def of(cls, meds: MedsSettings) -> Self | None:
+        """Return it if ``meds.penalty.extras`` is set, and `Weights` do not weigh extras."""
+        return cls() if meds.penalty.extras and meds.penalty.form != "weights" else None
+
     def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
         """Give extras their advantage."""
-        return Change(np.ones(rewards.shape), np.where(step.is_extra, -KAPPA, 0.0))
+        return Change(added=np.where(step.is_extra, -KAPPA, 0.0))
 
 
 def cluster_weights(sizes: NDArray[np.integer], wrong: Bools, has_row: Bools) -> Floats:

@@ -47,7 +47,7 @@ def test_tokens_are_read_as_bytes() -> None:
     assert token_bytes(tokenizer) == found  # what is of other symbols or special stands for its own text
     pieces = sentencepiece(["▁\\", "boxed", "<0x7B>", "▁4", "}", "<0xFF>"])  # 0x7B is the brace
     assert token_bytes(pieces) == [b" \\", b"boxed", b"{", b" 4", b"}", b"\xff"]
-    assert AnswerLocator(pieces).answer([0, 1, 2, 5, 3, 4]) == "\ufffd 4"
+    assert AnswerLocator(pieces).find([0, 1, 2, 5, 3, 4]).text == "\ufffd 4"
 
 
 def test_slow_tokenizers_are_refused() -> None:
@@ -66,8 +66,8 @@ def test_tokenizers_of_word_pieces_are_refused() -> None:
 def test_ids_beyond_the_vocabulary_and_tokens_of_others() -> None:
     locator = AnswerLocator(plain(TOKENS), r"x(\d)")
     assert locator.locate([4, 7, 5]) == locator.locate([999, 7, 5]) == 1  # engines pad the vocabulary
-    assert locator.answer([7, 5]) == "2"
-    assert locator.answer([7, 5], [False, False]) is None
+    assert locator.find([7, 5]).text == "2"
+    assert locator.find([7, 5], [False, False]).text is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_ids_beyond_the_vocabulary_and_tokens_of_others() -> None:
 def test_the_token_before_an_answer_in_a_box_of_another_spelling(tokens: list[str], before: int) -> None:
     locator = AnswerLocator(byte_level([token.replace(" ", "Ġ").replace("\n", "Ċ") for token in tokens]))
     assert locator.locate(range(len(tokens))) == before
-    assert locator.answer(range(len(tokens))) == "5"
+    assert locator.find(range(len(tokens))).text == "5"
 
 
 BOXES = [
@@ -154,7 +154,7 @@ def test_an_answer_is_the_same_everywhere(
             monkeypatch.setenv(name, value)
     else:
         assert answer_in(text) == answer
-    assert [answer_of(text), logged.answer, locator.answer(ids)] == [answer] * 3
+    assert [answer_of(text), logged.answer, locator.find(ids).text] == [answer] * 3
 
 
 def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:

@@ -16,7 +16,7 @@ from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.rollouts.recorder import RolloutRecorder, forget_after
-from meds_openrlhf.rollouts.texts import ResponseReader
+from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.rollouts.tables import step_table
 
@@ -51,8 +51,8 @@ def record(
         "prompt": [f"key {i % 2}" for i in range(n)],
         "prompt_text": [f"prompt {i % 2}" for i in range(n)],
         "ground_truth": [("7", None)[i % 2] for i in range(n)],
-        "tokens": np.array([token for one in pieces for ids, _ in one for token in ids], np.int32),
-        "lengths": np.array([sum(len(ids) for ids, _ in one) for one in pieces]),
+        "token_ids": np.array([token for one in pieces for ids, _ in one for token in ids], np.int32),
+        "tokens": np.array([sum(len(ids) for ids, _ in one) for one in pieces]),
         "generated": np.array([own for one in pieces for ids, own in one for _ in ids], bool),
         "correct": np.zeros(n, bool),
         "reward": np.zeros(n, np.float32),
@@ -62,7 +62,7 @@ def record(
         "truncated": np.zeros(n, bool),
     }
     TOKENIZER.save_pretrained(paths.model)
-    reader = ResponseReader.of(str(paths.model), pattern, paths.tokenizer)
+    reader = write_reader(str(paths.model), pattern, paths.tokenizer)
     assert len(pickle.dumps(reader)) < 1000 < paths.tokenizer.stat().st_size  # a reader travels light
     assert RolloutRecorder(paths, reader, keep).record(step_table(n, **{**fields, **given})) == step
     return [row for table in read_rollouts(paths) for row in table.to_pylist()]

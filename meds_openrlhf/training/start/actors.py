@@ -28,7 +28,7 @@ from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
-from meds_openrlhf.rollouts.texts import ResponseReader
+from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
@@ -110,7 +110,7 @@ def _start_recorder(job: Job) -> Any:
     if keep == "none" and not job.config.meds.enabled:
         return None
     model, tokenizer = job.request.args.actor.model_name_or_path, job.paths.tokenizer
-    reader = ResponseReader.of(model, features.answer_pattern, tokenizer)
+    reader = write_reader(model, features.answer_pattern, tokenizer)
     placed = {"num_cpus": 0, "scheduling_strategy": this_node(), **WITHOUT_TENSORS}
     return ray.remote(max_restarts=-1, **placed)(RolloutRecorder).remote(job.paths, reader, keep)
 

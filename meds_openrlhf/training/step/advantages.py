@@ -30,7 +30,7 @@ class TokenAdvantages:
 
     def change(self, change: Change) -> None:
         """Change the advantages and returns of each response's tokens."""
-        factors, added = (values.reshape(-1).astype(np.float32) for values in change)
+        factors, added = (np.asarray(values, np.float32).reshape(-1) for values in change)
         for experience in self.experiences:
             by, plus = (torch.from_numpy(values[experience.index]) for values in (factors, added))
             tokens = plus[:, None] * experience.action_mask

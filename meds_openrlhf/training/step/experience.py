@@ -12,7 +12,6 @@ keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
-from meds_openrlhf.features.final_answer import answer_rows, same_answer_form
+from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.moments import DiversityTracker
@@ -43,6 +42,7 @@ from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles
 from meds_openrlhf.training.step.advantages import Estimators, TokenAdvantages
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext
+from meds_openrlhf.training.step.log import metrics_of_policy
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.samples import Generation, SampleOrder, is_right, responses_of, without_facts
 
@@ -170,8 +170,8 @@ class ExperienceMaker(Estimators):
             prompt_text=prompts,
             ground_truth=[None if label is None else str(label) or None for label in labels],
             answer=recorded.answers,
-            tokens=np.concatenate([tokens for tokens, _ in responses]),
-            lengths=np.array([len(tokens) for tokens, _ in responses]),
+            token_ids=np.concatenate([ids for ids, _ in responses]),
+            tokens=np.array([len(ids) for ids, _ in responses]),
             generated=np.concatenate([generated for _, generated in responses]),
             truncated=order.values([batch.truncated.bool() for batch in experiences]),
             is_extra=generation.is_extra,
@@ -265,34 +265,3 @@ def without_length_penalties(args: Any) -> Any:
     changed, changed.reward = copy.copy(args), copy.copy(args.reward)
     changed.reward.overlong_buffer_len = changed.reward.stop_properly_penalty_coef = None
     return changed
-
-
-def metrics_of_policy(experiences: Sequence[Experience], rollouts: StepTable, generated: float) -> dict[str, float]:
-    """Return what a step's rollouts cost in tokens, their answers, and what policy and engines say of their tokens.
-
-    ``generated``: tokens that engines generated for the step, those of dropped prompts included. No penalty reaches a
-    response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in nats per
-    token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
-    ``rollout.top_p`` is 1 and the tokens were sampled from p. ``vllm_kl`` is the mean of the engines' log-probs minus
-    the policy's before the update, in nats per token.
-    """
-    total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
-    tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
-    answers, form = rollouts.answer, cache(same_answer_form)
-    wrong = [
-        form(answer) if answer is not None and not right else None for answer, right in zip(answers, rollouts.correct)
-    ]
-    groups = range(0, len(wrong), rollouts.group)
-    distinct = [len({*wrong[start : start + rollouts.group]} - {None}) for start in groups]
-    kl = {}
-    if experiences[0].rollout_log_probs is not None:
-        apart = [(batch.rollout_log_probs - batch.action_log_probs) * batch.action_mask for batch in experiences]
-        kl = {"vllm_kl": sum(float(values.sum()) for values in apart) / max(tokens, 1)}
-    return {
-        **kl,
-        "rollout/trained_tokens": float(tokens),
-        "rollout/generated_tokens": float(round(generated)),
-        "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),
-        "rollout/distinct_wrong_answers": float(np.mean(distinct)),
-        "policy_entropy": -total / max(tokens, 1),
-    }

@@ -1,22 +1,25 @@
-"""Sends the rollouts of a step to the rollout log without waiting, and computes the metrics of evaluations."""
+"""Sends the rollouts of a step to the rollout log without waiting; the metrics of rollouts and of evaluations."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import ray
 from openrlhf.trainer.ppo_trainer import compute_eval_metrics
+from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
+from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.features.layout import find_answers
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import innermost
 from meds_openrlhf.stats.estimators import ks_up_to, pass_at_k
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right
+from meds_openrlhf.training.step.samples import generated_tokens, is_right
 
 STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits
 
@@ -54,6 +57,37 @@ class RolloutSender:
                 self._has_failed = True
 
 
+def metrics_of_policy(experiences: Sequence[Experience], rollouts: StepTable, generated: float) -> dict[str, float]:
+    """Return what a step's rollouts cost in tokens, their answers, and what policy and engines say of their tokens.
+
+    ``generated``: tokens that engines generated for the step, those of dropped prompts included. No penalty reaches a
+    response without an answer. The mean of -log p over tokens sampled from p estimates the entropy of p, in nats per
+    token, without a second pass over the vocabulary. The estimate is unbiased if no response is filtered out,
+    ``rollout.top_p`` is 1 and the tokens were sampled from p. ``vllm_kl`` is the mean of the engines' log-probs minus
+    the policy's before the update, in nats per token.
+    """
+    total = sum(float((batch.action_log_probs * batch.action_mask).sum()) for batch in experiences)
+    tokens = sum(int(batch.action_mask.sum()) for batch in experiences)
+    answers, form = rollouts.answer, cache(same_answer_form)
+    wrong = [
+        form(answer) if answer is not None and not right else None for answer, right in zip(answers, rollouts.correct)
+    ]
+    groups = range(0, len(wrong), rollouts.group)
+    distinct = [len({*wrong[start : start + rollouts.group]} - {None}) for start in groups]
+    kl = {}
+    if experiences[0].rollout_log_probs is not None:
+        apart = [(batch.rollout_log_probs - batch.action_log_probs) * batch.action_mask for batch in experiences]
+        kl = {"vllm_kl": sum(float(values.sum()) for values in apart) / max(tokens, 1)}
+    return {
+        **kl,
+        "rollout/trained_tokens": float(tokens),
+        "rollout/generated_tokens": float(round(generated)),
+        "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),
+        "rollout/distinct_wrong_answers": float(np.mean(distinct)),
+        "policy_entropy": -total / max(tokens, 1),
+    }
+
+
 def eval_metrics(
     eval_dataloader: Any, samples: list[Any], n: int, *, threshold: float, locator: AnswerLocator
 ) -> dict[str, float]:
@@ -73,7 +107,7 @@ def eval_metrics(
         right[source].append(sum(int(is_right(sample, threshold).sum()) for sample in group))
         for sample in group:
             generated = generated_tokens(sample.action_mask, sample.attention_mask)
-            unanswered[source] += [answer is None for answer in answers_of(locator, sample.sequences, generated)]
+            unanswered[source] += [answer.text is None for answer in find_answers(locator, sample.sequences, generated)]
     for source, counts in right.items():
         for k in ks_up_to(n):
             metrics[f"eval_{source}_pass{k}"] = float(pass_at_k(n, np.array(counts), k).mean())

@@ -18,12 +18,18 @@ from meds_openrlhf.config.schema import FeatureSettings, MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.function import load_function
 from meds_openrlhf.features.kind import Feature
-from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
+from meds_openrlhf.features.layout import (
+    find_answers,
+    packed_positions,
+    padded_positions,
+    positions_and_targets,
+    positions_on_rank,
+)
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.training.openrlhf.access import plain_class, replaced
 from meds_openrlhf.training.openrlhf.lora import save_merged, send_merged
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens
+from meds_openrlhf.training.step.samples import generated_tokens
 from meds_openrlhf.training.step.update import EntropyAdvantageLoss, PolicyTrainer, warmup_ratio
 
 
@@ -125,8 +131,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
         """Recompute log-probs (B, A) of ids (B, T) with an action mask (B, T - 1); called by ``make_experience``."""
         started = time.perf_counter()
         generated = generated_tokens(action_mask, attention_mask)  # search neither prompts nor tool replies
-        answers = answers_of(self._locator, sequences, generated)
-        positions, targets = locate_answers(self._locator, sequences, generated)
+        answers = find_answers(self._locator, sequences, generated)
+        positions, targets = positions_and_targets(answers, sequences)
         tokens = None if self._recorder is None else self._in_model_input(positions, attention_mask)
         seconds = time.perf_counter() - started
         layer_logits = np.empty((len(positions), 0), np.float32)
@@ -138,7 +144,8 @@ class PolicyActor(plain_class(ppo_actor.PolicyModelActor)):  # type: ignore[misc
             assert recording.layer_logits is not None
             layer_logits = recording.layer_logits.cpu().numpy()
             seconds += recording.seconds
-        self._recorded.append(Recorded(answers, (positions >= 0).numpy(), layer_logits, seconds))
+        texts = [answer.text for answer in answers]
+        self._recorded.append(Recorded(texts, (positions >= 0).numpy(), layer_logits, seconds))
         return log_probs
 
     def take_recorded(self) -> list[Recorded]:

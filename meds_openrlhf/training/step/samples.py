@@ -12,8 +12,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
 
-from meds_openrlhf.features.answer import AnswerLocator
-
 # In ``info``, which asynchronous runs send to the training process with the samples:
 GENERATED_TOKENS = "generated_tokens"  # a sample's part of what engines generated for its step
 IS_EXTRA = "is_extra"  # whether dynamic filtering dropped its group, which is trained on beside the batch
@@ -81,11 +79,6 @@ def generated_tokens(action_mask: torch.Tensor, attention_mask: torch.Tensor) ->
     ``action_mask[t]`` refers to the token at ``t + 1``.
     """
     return torch.nn.functional.pad(action_mask.bool() & attention_mask[:, 1:].bool(), (1, 0))
-
-
-def answers_of(locator: AnswerLocator, sequences: torch.Tensor, generated: torch.Tensor) -> list[str | None]:
-    """Return the final answer in the ``generated`` tokens (B, T) of each of the ``sequences`` (B, T)."""
-    return [locator.answer(ids, marked) for ids, marked in zip(sequences.tolist(), generated.tolist())]
 
 
 def is_right(experience: Experience, threshold: float) -> NDArray[np.bool_]:

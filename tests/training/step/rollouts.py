@@ -21,6 +21,7 @@ from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.kind import Feature, Kind
+from meds_openrlhf.features.layout import find_answers
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
@@ -29,7 +30,7 @@ from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.experience import ExperienceMaker, StepResult
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import answers_of, generated_tokens
+from meds_openrlhf.training.step.samples import generated_tokens
 
 TOKENIZER = build_char_tokenizer()
 LAYERS = 6
@@ -118,7 +119,8 @@ class FakePolicyGroup:
             located = logits[:, 0] != NO_ANSWER
             answers: list[str | None] = ["7" if found else None for found in located]
             if self._locator is not None:
-                answers = answers_of(self._locator, sequences, generated_tokens(action_mask, attention_mask))
+                found = find_answers(self._locator, sequences, generated_tokens(action_mask, attention_mask))
+                answers = [answer.text for answer in found]
             self._recorded.append(Recorded(answers, located, logits, seconds=0.001))
             results.append(log_probs)
         return [ray.put(results)]

@@ -16,7 +16,8 @@ from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
-from meds_openrlhf.training.step.experience import ExperienceMaker, metrics_of_policy
+from meds_openrlhf.training.step.experience import ExperienceMaker
+from meds_openrlhf.training.step.log import metrics_of_policy
 from meds_openrlhf.training.step.samples import SampleOrder, generated_tokens, responses_of
 from tests.rollouts.tables import step_table
 from tests.training.step.rollouts import (

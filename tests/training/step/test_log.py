@@ -33,7 +33,7 @@ def test_each_sample_with_its_own_tokens_prompt_and_rewards_in_their_order(tmp_p
     assert [sample for one in result.experiences for sample in one.index] != list(range(12))
     rollouts = result.rollouts
     assert rollouts.sample.tolist() == list(range(12))
-    responses = np.split(rollouts.tokens, np.cumsum(rollouts.lengths)[:-1])
+    responses = np.split(rollouts.token_ids, np.cumsum(rollouts.tokens)[:-1])
     originals = recorded_rollouts()
     for row, sample in enumerate(rollouts.sample):
         assert responses[row].tolist() == originals[sample].sequences[0, 4:].tolist()
