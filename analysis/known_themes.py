@@ -1,6 +1,6 @@
 """Do themes find the kinds of mistakes across prompts? On the demo's task the kinds are known.
 
-Groups the clusters of each run's prompts in four ways and compares the theme of each wrong rollout with the mistake
+Groups the clusters of each run's prompts in five ways and compares the theme of each wrong rollout with the mistake
 that explains it, by the adjusted Rand index: 0 for chance, 1 for equal. A theme is made of whole clusters, so "the
 clusters' most frequent mistake" is the best that any way can reach.
 
@@ -28,8 +28,8 @@ from meds_openrlhf.report.atlas import Atlas, read_atlas
 from meds_openrlhf.report.themes import texts_of
 from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.stats.tables import markdown
-from meds_openrlhf.themes.departure import departure, words_of
-from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, joined, phrase_vectors
+from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, departure_vectors, joined, phrase_vectors
+from meds_openrlhf.themes.words import words_in
 
 Vectors = NDArray[np.float32]
 
@@ -46,8 +46,8 @@ def scores_of(run: Path) -> dict[str, float]:
     """The adjusted Rand index of each way. Raises ConfigError for a run without explained errors in clusters."""
     (wrong, explanations), atlas = wrong_and_explained(run), read_atlas(RunPaths(run))
     assert atlas is not None  # it has wrong rollouts
-    _, texts = texts_of(atlas, np.arange(len(atlas.clusters)))
-    with_text = np.flatnonzero([any(cluster.responses) for cluster in texts])
+    _, (texts,) = texts_of([atlas], [np.arange(len(atlas.clusters))])
+    with_text = np.flatnonzero([bool(cluster.departures) for cluster in texts])
     cluster = pd.Index(with_text).get_indexer(atlas.cluster)  # (n,), NONE for noise and clusters without a text
     logged = atlas.rollouts.find(wrong["step"].to_numpy(), wrong["sample"].to_numpy())
     kinds = pd.Series([case.kind or "" for case in explanations], logged)  # "": none or several may explain it
@@ -68,16 +68,22 @@ def scores_of(run: Path) -> dict[str, float]:
 
 
 def _ways(atlas: Atlas, texts: list[ClusterTexts], with_text: NDArray[np.int64]) -> dict[str, Vectors]:
-    """Unit vectors (k, d) of the clusters ``with_text`` (k,), in four ways."""
+    """Unit vectors (k, d) of the clusters ``with_text`` (k,), in five ways."""
     texts = [texts[cluster] for cluster in with_text.tolist()]
-    words = [[words_of(response, *cluster.numbers) for response in cluster.responses] for cluster in texts]
-    around = [[departure(response, *cluster.numbers)[0] for response in cluster.responses] for cluster in texts]
+    words = [
+        [[*map(cluster.of.problem.role, words_in(response.text))] for response in cluster.responses]
+        for cluster in texts
+    ]
+    around = [[departure.words for departure in cluster.departures] for cluster in texts]
     text, fingerprints = phrase_vectors(words), _fingerprints(atlas)[with_text]
     return {
         "text of the responses": text,
         "fingerprints, standardized within prompts": fingerprints,
         "both": np.concatenate([text, fingerprints], axis=1) / np.sqrt(2, dtype=np.float32),
-        "where responses depart (the default)": phrase_vectors(around),
+        "words where responses depart": phrase_vectors(around),
+        "words, calculation and how it relates (the default)": departure_vectors(
+            [cluster.departures for cluster in texts]
+        ),
     }
 
 

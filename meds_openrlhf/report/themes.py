@@ -1,8 +1,9 @@
-"""The themes of runs' errors as data for the page: kinds of errors across prompts, their shares and their changes."""
+"""The themes of runs' errors: kinds of errors across prompts, their shares and their changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -12,57 +13,94 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.report.atlas import Atlas
-from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
-from meds_openrlhf.rollouts.run import NONE
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
 from meds_openrlhf.rollouts.texts import ResponseText
-from meds_openrlhf.stats.intervals import DIFFERENCES, mean_intervals
-from meds_openrlhf.themes.departure import departure
-from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, by_departure
+from meds_openrlhf.stats.intervals import joint_intervals
+from meds_openrlhf.themes.departure import Departure
+from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
 
-TEXTS = 6  # responses that are read of a cluster, and right ones of a prompt
+TEXTS = 6  # responses that are read of a cluster, and right ones of a prompt and run
 PERIODS = 40  # points of a curve
 PART = 5  # a run's start and end are this part of its periods
 EXAMPLES, EXAMPLE_CHARACTERS = 3, 700  # of a theme
+# Themes that are not made of words: clusters of no theme, and wrong rollouts that have no answer.
+REST, UNANSWERED, CUT_OFF = "other errors", "no final answer", "cut off before a final answer"
 
 
-def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> dict[str, Any] | None:
-    """The themes that the runs share, made of their clusters by words or by a ``judge``, and for each run its data.
+@dataclass(frozen=True)
+class RunThemes:
+    """The themes in a run: ``of`` (c,) is each cluster's, NO_THEME if it is right.
 
-    None if no log has a text of a clustered response. Each run needs a log.
-
-    A run's ``of`` is the theme of each listed cluster; ``rows`` are its wrong rollouts by theme and period, ``wrong``
-    and ``all`` those of the whole run, and ``ends`` the periods' last steps. ``change`` has for each theme the
-    difference of its share of the rollouts, with interval, as the mean over prompts: from the start of the run to its
-    end, and for later runs from the first run to this one; empty where no prompt is in both. ``examples`` are
-    responses around where they depart from the right ones.
+    ``rollouts`` has a row for each logged rollout, in the order of the log: prompt, period, theme, wrong, penalized.
+    ``ends`` are the periods' last steps. ``change`` has for each theme the difference of its share of the rollouts, as
+    the mean over prompts, with the ends of its interval; it is empty where no prompt is compared.
     """
-    compared = [_compared(atlas) for atlas in atlases]
-    read = [texts_of(atlas, clusters) for atlas, clusters in zip(atlases, compared)]
-    sizes = [atlas.clusters["size"].to_numpy()[clusters] for atlas, clusters in zip(atlases, compared)]
-    found = _grouped([*chain.from_iterable(texts for _, texts in read)], np.concatenate(sizes), judge)
-    if not found.names:
+
+    atlas: Atlas
+    of: NDArray[np.int64]
+    rollouts: pd.DataFrame
+    ends: NDArray[np.int64]
+    change: list[list[float]]
+    examples: list[list[dict[str, Any]]]  # responses around where they depart from the right ones
+
+    def at(self, theme: int) -> NDArray[np.int64]:
+        """The places (m,) in the log of a theme's rollouts."""
+        return np.flatnonzero(self.rollouts["theme"].to_numpy() == theme)
+
+
+@dataclass(frozen=True)
+class RunsThemes:
+    """The ``names`` of the themes that runs share, the largest first, and each run's part in them."""
+
+    names: list[str]
+    runs: list[RunThemes]
+
+    def for_page(self) -> dict[str, Any]:
+        """What the page shows: for each run the theme of each listed cluster, counts, changes and examples."""
+        return {"names": self.names, "runs": [self._for_page(run) for run in self.runs]}
+
+    def _for_page(self, run: RunThemes) -> dict[str, Any]:
+        of_listed = {"of": run.of[run.atlas.listed].tolist(), "ends": run.ends.tolist()}
+        counts = _counts(run.rollouts, len(run.ends), len(self.names))
+        return {**of_listed, **counts, "change": run.change, "examples": run.examples}
+
+
+def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> RunsThemes | None:
+    """The themes that the runs share, made of their clusters by words or by a ``judge``. Each run needs a log.
+
+    None if nothing is in a theme: no log has a text of a clustered response, and every wrong one has an answer.
+
+    Changes are from a run's start to its end if it is the only one, else from the first run to each; their intervals
+    hold for all themes of the page at once.
+    """
+    clusters = [_compared(atlas) for atlas in atlases]
+    members, texts = texts_of(atlases, clusters)
+    sizes = [atlas.clusters["size"].to_numpy()[some] for atlas, some in zip(atlases, clusters)]
+    found = _grouped([*chain.from_iterable(texts)], np.concatenate(sizes), judge)
+    parts = np.split(found.theme, np.cumsum([len(some) for some in clusters])[:-1])
+    names = [*found.names, REST, UNANSWERED, CUT_OFF]
+    of = [_of_clusters(atlas, some, part, len(found.names)) for atlas, some, part in zip(atlases, clusters, parts)]
+    logged = [_of_rollouts(atlas, themes, len(found.names)) for atlas, themes in zip(atlases, of)]
+    every = np.concatenate(logged)
+    counts = np.bincount(every[every != NO_THEME], minlength=len(names))
+    if not found.names and not counts[1:].any():
         return None
-    parts = np.split(found.theme, np.cumsum([len(clusters) for clusters in compared])[:-1])
-    runs: list[dict[str, Any]] = []
-    first: pd.DataFrame | None = None
-    for atlas, clusters, part, (members, texts) in zip(atlases, compared, parts, read):
-        theme = np.full(len(atlas.clusters), NO_THEME, np.int64)
-        theme[clusters] = part
-        logged, ends = _logged(atlas, theme)
-        near_end = (logged["period"] < _part(ends), logged["period"] >= len(ends) - _part(ends))
-        before, after = (first, logged) if first is not None else (logged[near] for near in near_end)
-        first = logged if first is None else first
-        runs.append(
-            {
-                "of": theme[atlas.listed].tolist(),
-                "ends": ends.tolist(),
-                **_counts(logged, len(ends), len(found.names)),
-                "change": _change(before, after, len(found.names)),
-                "examples": _examples(atlas, clusters, members, texts, part, found.names),
-            }
-        )
-    return {"names": found.names, "runs": runs}
+    order = [number for number in np.argsort(-counts, kind="stable").tolist() if counts[number]]
+    rank = np.full(len(names) + 1, NO_THEME)  # the last is that of NO_THEME
+    rank[order] = np.arange(len(order))
+    names = [names[number] for number in order]
+    tables = [_by_period(atlas, rank[themes]) for atlas, themes in zip(atlases, logged)]
+    runs = []
+    for place, atlas in enumerate(atlases):
+        (rollouts, ends), theme = tables[place], rank[of[place]]
+        compared = (tables[0][0], rollouts) if place else _start_and_end(rollouts, ends)
+        change = _change(*compared, len(names), max(len(atlases) - 1, 1))
+        examples = _examples(atlas, clusters[place], members[place], texts[place], theme, names)
+        for number, of_theme in enumerate(examples):
+            of_theme += _unclustered(atlas, rollouts, number) if names[number] in (UNANSWERED, CUT_OFF) else []
+        runs.append(RunThemes(atlas, theme, rollouts, ends, change, examples))
+    return RunsThemes(names, runs)
 
 
 def _grouped(clusters: list[ClusterTexts], sizes: NDArray[np.int64], judge: JudgeSettings | None) -> Themes:
@@ -81,39 +119,79 @@ def _compared(atlas: Atlas) -> NDArray[np.int64]:
     return compared
 
 
-def texts_of(atlas: Atlas, clusters: NDArray[np.int64]) -> tuple[list[list[int]], list[ClusterTexts]]:
-    """Some members of each of the ``clusters`` (k,) as places in the log, and the texts that themes are made of."""
-    log = atlas.rollouts
-    members = [spread(places[log.has_text[places]], TEXTS).tolist() for places in map(atlas.members, clusters.tolist())]
-    prompts = atlas.clusters["prompt"].to_numpy()[clusters].tolist()
-    right = right_places(atlas.rows, log, prompts, TEXTS)
-    found = atlas.responses(chain(*members, *right.values()))  # without those of steps that the run has just removed
-    members = [[place for place in places if place in found] for places in members]
+def texts_of(
+    atlases: Sequence[Atlas], clusters: Sequence[NDArray[np.int64]]
+) -> tuple[list[list[list[int]]], list[list[ClusterTexts]]]:
+    """Some members of each run's ``clusters`` (k,) as places in its log, and the texts that themes are made of.
 
-    def read(places: list[int]) -> list[str]:
-        return [found[place].text for place in places if place in found]
-
+    The right responses to a prompt are those of all runs, so that equal wrong responses depart at equal words.
+    """
+    keys = [
+        [atlas.rows.prompts[prompt] for prompt in atlas.clusters["prompt"].to_numpy()[some].tolist()]
+        for atlas, some in zip(atlases, clusters)
+    ]
+    wanted = {*chain.from_iterable(keys)}
+    right: dict[str, list[str]] = {key: [] for key in wanted}
+    members, found = [], []
+    for atlas, some in zip(atlases, clusters):
+        log = atlas.rollouts
+        places = [spread(all_[log.has_text[all_]], TEXTS).tolist() for all_ in map(atlas.members, some.tolist())]
+        of_prompts = _right_places(log, wanted)
+        read = atlas.responses(chain(*places, *of_prompts.values()))  # but those of steps that were just removed
+        members.append([[place for place in of_cluster if place in read] for of_cluster in places])
+        for key, of_prompt in of_prompts.items():
+            right[key] += [read[place].text for place in of_prompt if place in read]
+        found.append(read)
+    questions = {key: text for atlas in reversed(atlases) for key, text in atlas.texts.items()}
+    truths = {key: truth for atlas in atlases for key, truth in atlas.rollouts.truths.items() if truth is not None}
+    prompts = {
+        key: PromptTexts(questions.get(key, ""), [*dict.fromkeys(texts)], truths.get(key))
+        for key, texts in right.items()
+    }
     return members, [
-        ClusterTexts(atlas.texts.get(atlas.rows.prompts[prompt], ""), read(places), read(right.get(prompt, [])))
-        for prompt, places in zip(prompts, members)
+        [ClusterTexts(prompts[key], [read[place] for place in places]) for key, places in zip(of_run, of_clusters)]
+        for of_run, of_clusters, read in zip(keys, members, found)
     ]
 
 
-def _logged(atlas: Atlas, theme: NDArray[np.int64]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """The logged rollouts, given the theme of each cluster, and the last steps of the periods."""
+def _right_places(log: RolloutLog, keys: Collection[str]) -> dict[str, list[int]]:
+    """The newest right rollouts with a text, up to `TEXTS`, of each of the prompts ``keys`` that has any."""
+    is_wanted = np.array([key in keys for key in log.prompts], bool)[log.prompt]
+    right = pd.DataFrame({"place": np.flatnonzero(log.correct & log.has_text & is_wanted)})
+    by_prompt = right.groupby(log.prompt[right["place"]])["place"]
+    return {log.prompts[code]: group.tolist()[-TEXTS:] for code, group in by_prompt}
+
+
+def _of_clusters(atlas: Atlas, compared: NDArray[np.int64], theme: NDArray[np.int64], themes: int) -> NDArray[np.int64]:
+    """The theme (c,) of each cluster, given those of the ``compared`` ones; NO_THEME for clusters of right rollouts."""
+    of = np.where(atlas.clusters["right"].to_numpy(bool), NO_THEME, themes)  # the first after ``themes`` is `REST`
+    of[compared] = np.where(theme == NO_THEME, themes, theme)
+    return of
+
+
+def _of_rollouts(atlas: Atlas, of: NDArray[np.int64], themes: int) -> NDArray[np.int64]:
+    """The theme (n,) of each logged rollout, given those of the clusters; `UNANSWERED` and `CUT_OFF` follow `REST`."""
     log = atlas.rollouts
-    of_rollouts, is_logged = np.full(len(log), NO_THEME), atlas.in_log != NONE
-    of_rollouts[atlas.in_log[is_logged]] = np.append(theme, NO_THEME)[atlas.cluster[is_logged]]
+    theme = np.where(log.correct | (log.answer != NONE), NO_THEME, np.where(log.truncated, themes + 2, themes + 1))
+    in_cluster = (atlas.in_log != NONE) & (atlas.cluster != NONE)
+    theme[atlas.in_log[in_cluster]] = of[atlas.cluster[in_cluster]]
+    return theme
+
+
+def _by_period(atlas: Atlas, theme: NDArray[np.int64]) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """The logged rollouts with their themes (n,), and the last steps of the periods."""
+    log = atlas.rollouts
     steps = np.unique(log.step)
     periods = min(PERIODS, len(steps))
     ends = steps[np.arange(1, periods + 1) * len(steps) // periods - 1]
-    columns = {"theme": of_rollouts, "wrong": ~log.correct, "penalized": log.penalty > 0}
+    columns = {"theme": theme, "wrong": ~log.correct, "penalized": log.penalty > 0}
     prompts = pd.Categorical.from_codes(log.prompt, log.prompts)
     return pd.DataFrame({"prompt": prompts, "period": np.searchsorted(ends, log.step), **columns}), ends
 
 
-def _part(ends: NDArray[np.int64]) -> int:
-    return max(len(ends) // PART, 1)
+def _start_and_end(rollouts: pd.DataFrame, ends: NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    part = max(len(ends) // PART, 1)
+    return rollouts[rollouts["period"] < part], rollouts[rollouts["period"] >= len(ends) - part]
 
 
 def _counts(logged: pd.DataFrame, periods: int, themes: int) -> dict[str, Any]:
@@ -129,7 +207,7 @@ def _counts(logged: pd.DataFrame, periods: int, themes: int) -> dict[str, Any]:
     }
 
 
-def _change(before: pd.DataFrame, after: pd.DataFrame, themes: int) -> list[list[float]]:
+def _change(before: pd.DataFrame, after: pd.DataFrame, themes: int, comparisons: int) -> list[list[float]]:
     """For each theme the mean difference of its shares over the prompts of both, and its interval."""
     shares = [
         pd.crosstab(logged["prompt"], logged["theme"], normalize="index").reindex(columns=range(themes), fill_value=0)
@@ -139,7 +217,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame, themes: int) -> list[list
     if prompts.empty:
         return []
     difference = (shares[1].loc[prompts] - shares[0].loc[prompts]).to_numpy(np.float64)
-    interval = mean_intervals([difference], DIFFERENCES, resamples=2_000)
+    interval = joint_intervals(difference, comparisons)
     changes: list[list[float]] = np.column_stack([difference.mean(axis=0), interval]).round(4).tolist()
     return changes
 
@@ -149,27 +227,47 @@ def _examples(
     clusters: NDArray[np.int64],
     members: list[list[int]],
     texts: list[ClusterTexts],
-    theme: NDArray[np.int64],
+    of: NDArray[np.int64],
     names: list[str],
 ) -> list[list[dict[str, Any]]]:
     """For each theme some responses of its biggest clusters, of different prompts; first those that its name fits."""
     best = []  # of each cluster: whether the name does not fit it, the cluster, its response and the marked part
-    for number in np.flatnonzero(theme != NO_THEME).tolist():
-        parts = [departure(response, *texts[number].numbers) for response in texts[number].responses]
-        misfits = [names[theme[number]] not in " ".join(words) for words, _ in parts]
+    for number in [number for number, cluster in enumerate(texts) if cluster.responses]:
+        name, departures = names[of[clusters[number]]], texts[number].departures
+        misfits = [_misfit(name, departure) for departure in departures]
         which = misfits.index(min(misfits))
-        best.append((misfits[which], number, which, parts[which][1]))
+        best.append((misfits[which], number, which, departures[which].part))
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
     chosen: list[dict[int, dict[str, Any]]] = [{} for _ in names]
     for _, number, which, part in sorted(best, key=lambda entry: entry[0]):  # stable: the biggest first
         prompt, label = atlas.clusters.loc[clusters[number], ["prompt", "number"]].tolist()
-        text, place, of_theme = texts[number].responses[which], members[number][which], chosen[theme[number]]
+        text, of_theme = texts[number].responses[which].text, chosen[of[clusters[number]]]
         if prompt not in of_theme and len(of_theme) < EXAMPLES:
-            of_theme[prompt] = {
-                "prompt": place_of[prompt],
-                "label": label,
-                "s": int(atlas.rollouts.step[place]),
-                "i": int(atlas.rollouts.sample[place]),
-                "p": parts_of(ResponseText(text, text[part], part.start), EXAMPLE_CHARACTERS),
-            }
+            marked = ResponseText(text, text[part], part.start)
+            of_theme[prompt] = _example(atlas, place_of[prompt], label, members[number][which], marked)
     return [list(of_theme.values()) for of_theme in chosen]
+
+
+def _misfit(name: str, departure: Departure) -> int:
+    """How little of a theme's name a departure has: 0 if both its relation and its calculation."""
+    return sum(part not in name for part in (departure.relation, departure.calculation or departure.relation))
+
+
+def _unclustered(atlas: Atlas, rollouts: pd.DataFrame, theme: int) -> list[dict[str, Any]]:
+    """Examples of a theme without clusters, of different prompts that the page has, the newest first."""
+    log, place_of = (
+        atlas.rollouts,
+        {atlas.rows.prompts[number]: place for place, number in enumerate(atlas.shown.tolist())},
+    )
+    chosen: dict[int, int] = {}
+    for place in np.flatnonzero((rollouts["theme"].to_numpy() == theme) & log.has_text)[::-1].tolist():
+        prompt = place_of.get(log.prompts[log.prompt[place]])
+        if prompt is not None and len(chosen) < EXAMPLES:
+            chosen.setdefault(prompt, place)
+    read = atlas.responses(chosen.values())
+    return [_example(atlas, prompt, None, place, read[place]) for prompt, place in chosen.items() if place in read]
+
+
+def _example(atlas: Atlas, prompt: int, label: int | None, place: int, response: ResponseText) -> dict[str, Any]:
+    step, sample = int(atlas.rollouts.step[place]), int(atlas.rollouts.sample[place])
+    return {"prompt": prompt, "label": label, "s": step, "i": sample, "p": parts_of(response, EXAMPLE_CHARACTERS)}

@@ -73,9 +73,10 @@ def write_report(
     logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
     themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
-        page["themes"] = {**themes, "runs": dict(zip(logged, themes["runs"])), "model": judge and judge.model}
+        shown = themes.for_page()
+        page["themes"] = {**shown, "runs": dict(zip(logged, shown["runs"])), "model": judge and judge.model}
     if export is not None:
-        export_theme([*logged.values()], themes, *export)
+        export_theme(themes, *export)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--output")
     return output

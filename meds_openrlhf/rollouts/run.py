@@ -103,6 +103,7 @@ class RolloutLog:
     answer: NDArray[np.int64]  # (n,), NONE without an answer
     correct: NDArray[np.bool_]  # (n,)
     penalty: NDArray[np.float32]  # (n,), subtracted from the reward
+    truncated: NDArray[np.bool_]  # (n,)
     has_text: NDArray[np.bool_]  # (n,)
     prompts: list[str]  # keys
     answers: list[str]
@@ -126,7 +127,7 @@ class RolloutLog:
 
 def read_log(paths: RunPaths) -> RolloutLog:
     """Read the log without the texts; without a log it is empty. Raises ConfigError if a file cannot be read."""
-    columns = ("step", "sample", "prompt", "answer", "correct", "penalty")
+    columns = ("step", "sample", "prompt", "answer", "correct", "penalty", "truncated")
     tables = [ROLLOUT_SCHEMA.empty_table().select(columns).append_column("has_text", pa.array([], pa.bool_()))]
     texts: dict[str, str] = {}
     truths: dict[str, str | None] = {}
@@ -139,6 +140,8 @@ def read_log(paths: RunPaths) -> RolloutLog:
     table = pa.concat_tables(tables)
     step, sample = (table[name].to_numpy().astype(np.int64) for name in ("step", "sample"))
     (prompt, prompts), (answer, answers) = codes_of(table["prompt"]), codes_of(table["answer"])
-    correct, penalty, has_text = (table[name].to_numpy() for name in ("correct", "penalty", "has_text"))
-    rows = step, sample, prompt, answer, correct, penalty, has_text
+    correct, penalty, truncated, has_text = (
+        table[name].to_numpy() for name in ("correct", "penalty", "truncated", "has_text")
+    )
+    rows = step, sample, prompt, answer, correct, penalty, truncated, has_text
     return RolloutLog(paths, *rows, prompts, answers, texts, truths)

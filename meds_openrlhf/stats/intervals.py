@@ -49,6 +49,20 @@ def mean_intervals(
     return np.stack([np.minimum(low, mean), np.maximum(high, mean)], axis=1)
 
 
+def joint_intervals(values: NDArray[np.float64], families: int = 1, *, resamples: int = 4_000) -> NDArray[np.float64]:
+    """Intervals (K, 2) of the means of K differences (P, K) over P problems, which all hold at the level at once.
+
+    They are as many deviations wide as the largest of the K means deviates in the reweighted samples. With several
+    ``families`` of differences of the same size, all of them hold at once.
+    """
+    means = _reweighted_means(values, DIFFERENCES, resamples, np.random.default_rng(0))
+    center, deviation = means.mean(axis=0), np.maximum(means.std(axis=0), 1e-12)
+    farthest = np.abs((means - center) / deviation).max(axis=1)
+    reach = np.quantile(farthest, 1 - (1 - LEVEL) / families) * deviation
+    mean = values.mean(axis=0)
+    return np.stack([np.minimum(center - reach, mean), np.maximum(center + reach, mean)], axis=1)
+
+
 def _reweighted_means(
     values: NDArray[np.float64], corners: Corners, resamples: int, random: np.random.Generator
 ) -> NDArray[np.float64]:

@@ -1,54 +1,164 @@
-"""Where a wrong response first departs from the right ones, in words that can be compared across prompts.
+"""Where a wrong response departs from the right ones, in words that can be compared across prompts.
 
-Numbers are what differs between prompts, so each is replaced by its part in the problem: it is in the prompt, it is in
-a right response to the same prompt, or it is in neither and thus wrong. Ignored brackets, for example, then read as
-``given * given = wrong`` whatever the numbers are.
+The place is the first calculation whose result no right response has. Without one it is where the value of the wrong
+final answer is first written, else the first number that no right response has, else the answer. Scratch work
+(``<think>``) before an answer is left out.
+
+Numbers are what differs between prompts, so each is replaced by its part in the problem: it is in the prompt (given),
+it is in a right response or the label (right), or in neither (wrong). The calculation is also compared with those of
+right responses: with the same numbers, its result may differ, or its operation.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
 
-_WORD = re.compile(r"\d+(?:\.\d+)?|\\?[^\W\d]+|[^\w\s]")
+from meds_openrlhf.rollouts.texts import ResponseText
+from meds_openrlhf.themes.words import Word, values_at, values_in, words_in
 
-GIVEN, RIGHT, WRONG, AGAIN = "given", "right", "wrong", "wrong-again"  # AGAIN: a wrong number that came before
+GIVEN, RIGHT, WRONG = "given", "right", "wrong"
+ROLES = frozenset((GIVEN, RIGHT, WRONG))
+BEFORE, AFTER = 8, 2  # words that are kept around the place
+_LONGEST = 12  # words by which an answer that is not a number is found
 
-BEFORE, AFTER = 5, 1  # words that are kept around the first wrong number
+_END_OF_SCRATCH = "</think>"
+_VERBS = {"+": "adds", "-": "subtracts", "*": "multiplies", "/": "divides"}
+_GERUNDS = {"+": "adding", "-": "subtracting", "*": "multiplying", "/": "dividing"}
+_RESULTS = {"+": "a sum", "-": "a difference", "*": "a product", "/": "a quotient"}
+_EQUALS = frozenset(("=", "≈", "→", "is", "are", "gives", "makes", "yields", "equal", "was"))
+# How a response's place relates to the right responses, if not by its operation:
+INTERMEDIATE, REPEATS = "stops at an intermediate result", "repeats a given number"
+NO_CALCULATION = "no calculation"
 
 
-def numbers_in(texts: Iterable[str]) -> frozenset[str]:
-    """Return all numbers that are written in ``texts``, as they are written."""
-    return frozenset(word for text in texts for word in _WORD.findall(text) if word[0].isdecimal())
+class Equation(NamedTuple):
+    """A calculation: its numbers and its operations, each in ascending order, and the result."""
+
+    numbers: tuple[Fraction, ...]
+    operations: str
+    result: Fraction
 
 
-def words_of(response: str, given: frozenset[str], right: frozenset[str]) -> list[str]:
-    """Return the words of ``response`` in lower case, with numbers replaced (see the module's docstring).
+@dataclass(frozen=True)
+class Departure:
+    """The place of a response: how it relates to right responses, the calculation if any, the words around, and where.
 
-    ``given`` and ``right`` are the numbers in the prompt and in right responses to it.
+    Words of the prompt are left out of ``words``, because they tell stories apart and not mistakes.
     """
-    words: list[str] = []
-    wrong: set[str] = set()
-    for word in _WORD.findall(response):
-        if not word[0].isdecimal():
-            words.append(word.lower())
-        elif word in given or word in right:
-            words.append(GIVEN if word in given else RIGHT)
+
+    relation: str
+    calculation: str
+    words: list[str]
+    part: slice
+
+
+class Problem:
+    """A prompt with what is known of its right solutions: texts of right responses, and the label if any."""
+
+    def __init__(self, prompt: str, right: Iterable[str] = (), truth: str | None = None) -> None:
+        asked, solutions = words_in(prompt), [words_in(text) for text in (*right, truth or "")]
+        self._asked = {word.text for word in asked if word.text.isalpha()} - ROLES
+        self._given = values_in(asked)
+        self._right = frozenset().union(*map(values_in, solutions))
+        self._equations = {equation for words in solutions for _, equation in _equations(words, 0, len(words))}
+        self._results = {equation.result for equation in self._equations}
+
+    def departure(self, response: ResponseText) -> Departure:
+        """Return where a wrong response departs."""
+        words = words_in(response.text)
+        if not words:
+            return Departure(NO_CALCULATION, "", [], slice(0, 0))
+        first, box = _solution(words, response)
+        value = _only_value(response.answer)
+        unknown = (
+            (place, equation)
+            for place, equation in _equations(words, first, box)
+            if equation not in self._equations and equation.result not in self._results
+        )
+        place, equation = next(unknown, (None, None))
+        calculation = ""
+        if place is not None and equation is not None:
+            relation, at = self._relation(equation), place.stop - 1
+            calculation = " ".join(map(self.role, words[place]))
         else:
-            words.append(AGAIN if word in wrong else WRONG)
-            wrong.add(word)
-    return words
+            relation = INTERMEDIATE if value in self._right else REPEATS if value in self._given else NO_CALCULATION
+            at = self._without_calculation(words, first, box, response.answer)
+        around = words[max(at - BEFORE, first if at >= first else 0) : at + 1 + AFTER]
+        kept = [self.role(word) for word in around if word.text not in self._asked]
+        return Departure(relation, calculation, kept, slice(around[0].start, around[-1].end))
+
+    def _relation(self, equation: Equation) -> str:
+        """In words how a calculation differs from those of right responses."""
+        same = sorted(right.operations for right in self._equations if right.numbers == equation.numbers)
+        signs = [*dict.fromkeys(equation.operations)]
+        if equation.operations in same:
+            return f"miscalculates {_RESULTS[signs[0]] if len(signs) == 1 else 'a calculation'}"
+        verbs = " and ".join(_VERBS[sign] for sign in signs)
+        return f"{verbs} instead of {' and '.join(_GERUNDS[s] for s in dict.fromkeys(same[0]))}" if same else verbs
+
+    def _without_calculation(self, words: Sequence[Word], first: int, box: int, answer: str | None) -> int:
+        """The place of the answer's value, of the first wrong number, or of the answer."""
+        for start, end in ((first, box), (0, first)):
+            written = _written(words, start, end, answer)
+            if written is not None:
+                return written
+        known = self._given | self._right
+        wrong = (
+            place
+            for place in range(first, box)
+            if words[place].value is not None and not known & {*values_at(words, place)}
+        )
+        return next(wrong, min(box, len(words) - 1))
+
+    def role(self, word: Word) -> str:
+        """Return a word's text, or a number's part in the problem."""
+        if word.value is None:
+            return word.text
+        return GIVEN if word.value in self._given else RIGHT if word.value in self._right else WRONG
 
 
-def departure(response: str, given: frozenset[str], right: frozenset[str]) -> tuple[list[str], slice]:
-    """Return the `words_of` a wrong response around its first wrong number, and where they are in it, in characters.
+def _solution(words: Sequence[Word], response: ResponseText) -> tuple[int, int]:
+    """From which word on the solution is, behind scratch work if an answer follows it, and at which its answer is."""
+    start = len(response.text) if response.answer_start is None else response.answer_start
+    scratch = response.text.rfind(_END_OF_SCRATCH, 0, start) if response.answer_start is not None else -1
+    first = next((place for place, word in enumerate(words) if word.start > scratch + len("</think")), 0)
+    return (first if scratch >= 0 else 0), next((n for n, word in enumerate(words) if word.end > start), len(words))
 
-    Without a wrong number, these are its last words.
-    """
-    written, known = list(_WORD.finditer(response)), given | right
-    wrong = (place for place, word in enumerate(written) if word[0][0].isdecimal() and word[0] not in known)
-    first = next(wrong, len(written))  # not the first `WRONG`, which may be a word of the response
-    part = slice(max(first - BEFORE, 0), first + 1 + AFTER)
-    places = written[part]
-    characters = slice(places[0].start(), places[-1].end()) if places else slice(0, 0)
-    return words_of(response, given, right)[part], characters
+
+def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice, Equation]]:
+    """The calculations among the words, each with its place up to the result."""
+    found = []
+    for at in range(first, end):
+        if words[at].text not in _EQUALS:
+            continue
+        result = at + 2 if at + 1 < end and words[at + 1].text == "-" else at + 1
+        start = at
+        while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
+            start -= 1
+        numbers = sorted(word.value for word in words[start:at] if word.value is not None)
+        signs = "".join(sorted(word.text for word in words[start:at] if word.text in _VERBS))
+        value = words[result].value if result < end else None
+        if len(numbers) > 1 and signs and value is not None:
+            found.append((slice(start, result + 1), Equation(tuple(numbers), signs, value)))
+    return found
+
+
+def _only_value(answer: str | None) -> Fraction | None:
+    """The value of an answer with a single number or quotient."""
+    words = words_in(answer or "")
+    values = [value for place in range(len(words)) for value in values_at(words, place)[-1:]]
+    return values[0] if values and len(values) <= 1 + ("/" in [word.text for word in words]) else None
+
+
+def _written(words: Sequence[Word], start: int, end: int, answer: str | None) -> int | None:
+    """The first place between ``start`` and ``end`` where the answer is written: its value, or else its words."""
+    value = _only_value(answer)
+    if value is not None:
+        return next((place for place in range(start, end) if value in values_at(words, place)), None)
+    wanted = [word.text for word in words_in(answer or "")][:_LONGEST]
+    texts = [word.text for word in words[start:end]]
+    places = range(len(texts) - len(wanted) + 1) if wanted else range(0)
+    return next((start + place for place in places if texts[place : place + len(wanted)] == wanted), None)

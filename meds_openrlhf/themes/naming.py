@@ -64,7 +64,8 @@ def _assignment(kinds: str, count: int, described: Sequence[tuple[int, str]]) ->
 
 
 def _description(cluster: ClusterTexts) -> WordsQuestion:
-    texts = [("problem", cluster.prompt), *(("wrong_response", text) for text in cluster.responses[:_SHOWN])]
-    texts += [("right_response", text) for text in cluster.right[:1]]
+    texts = [("problem", cluster.of.prompt)]
+    texts += [("wrong_response", response.text) for response in cluster.responses[:_SHOWN]]
+    texts += [("right_response", text) for text in cluster.of.right[:1]]
     material = "\n\n".join(tagged(tag, shortened(text, _CHARACTERS)) for tag, text in texts)
     return WordsQuestion(_DESCRIBE, material, "MISTAKE")

@@ -1,0 +1,84 @@
+"""The words of a text with their places: numbers by their value, LaTeX as mathematics, and no markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+# No alternative repeats what repeats inside it, so that the search is linear.
+_WORD = re.compile(
+    r"(?P<number>\d{1,3}(?:(?:,|\{,\}|\\,)\d{3}){1,6}(?![\d,])(?:\.\d{1,40})?|\d{1,40}(?:\.\d{1,40})?)"
+    r"|\\[dt]?frac\s?\{(?P<over>[^{}]{1,60})\}\s?\{(?P<under>[^{}]{1,60})\}"
+    r"|\\(?:begin|end)\s?\{[^{}]{0,30}\}"
+    r"|\\(?P<command>[a-zA-Z]+)"
+    r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)?)"
+    r"|\*\*|^[ \t]*[-*•][ \t]"  # bold type, and items of a list
+    r"|(?<!\\)(?P<sign>[-+*/=<>%^()×÷·−–≤≥≠≈→])",
+    re.MULTILINE,
+)
+_SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"}
+_COMMANDS = {
+    "times": "*", "cdot": "*", "div": "/", "frac": "/", "dfrac": "/", "tfrac": "/", "le": "≤", "leq": "≤", "ge": "≥",
+    "geq": "≥", "neq": "≠", "ne": "≠", "approx": "≈", "to": "→", "rightarrow": "→",
+}  # fmt: skip
+_LAYOUT = frozenset((
+    "text", "textbf", "textit", "mathrm", "mathbf", "mathit", "left", "right", "big", "bigl", "bigr", "Big", "quad",
+    "qquad", "boxed", "displaystyle",
+))  # fmt: skip
+_OPERATORS = {"plus": "+", "minus": "-", "times": "*", "equals": "="}
+_SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_VALUES = {word: Fraction(number) for number, word in enumerate(_SMALL, start=2)}
+
+
+class Word(NamedTuple):
+    """A word, number or sign of a text: in lower case and plain, where it is, and the number's value."""
+
+    text: str
+    start: int
+    end: int
+    value: Fraction | None = None
+
+
+def words_in(text: str) -> list[Word]:
+    """Return the words of ``text`` in order, fractions as quotients; punctuation and markup are left out."""
+    return list(_words(text, 0, len(text)))
+
+
+def _words(text: str, start: int, end: int) -> Iterator[Word]:
+    for found in _WORD.finditer(text, start, end):
+        kind = found.lastgroup
+        if kind == "number":
+            yield Word(found[0], *found.span(), _value(found[0]))
+        elif kind == "under":
+            yield from _words(text, *found.span("over"))
+            yield Word("/", found.end("over"), found.start("under"))
+            yield from _words(text, *found.span("under"))
+        elif kind == "command" and found[kind] not in _LAYOUT:
+            yield Word(_COMMANDS.get(found[kind], found[0]), *found.span())
+        elif kind == "word":
+            word = found[0].lower()
+            yield Word(_OPERATORS.get(word, word), *found.span(), _VALUES.get(word))
+        elif kind == "sign":
+            yield Word(_SIGNS.get(found[0], found[0]), *found.span())
+
+
+@lru_cache(10_000)
+def _value(number: str) -> Fraction:
+    return Fraction(re.sub(r"[^\d.]", "", number))
+
+
+def values_at(words: Sequence[Word], place: int) -> tuple[Fraction, ...]:
+    r"""Return the values of the number at ``place``, if any, and of a quotient there: 1/2 or ``\frac{1}{2}``."""
+    first = words[place].value
+    if first is None:
+        return ()
+    divisor = words[place + 2].value if place + 2 < len(words) and words[place + 1].text == "/" else None
+    return (first, first / divisor) if divisor else (first,)
+
+
+def values_in(words: Sequence[Word]) -> frozenset[Fraction]:
+    """Return the values of all numbers and quotients among ``words``."""
+    return frozenset(value for place in range(len(words)) for value in values_at(words, place))
