@@ -27,8 +27,7 @@ from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.stats.figures import panels
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import markdown, panels, shown
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)

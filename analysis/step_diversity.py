@@ -27,8 +27,7 @@ from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.stats.figures import look, panels
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import look, markdown, panels, shown
 
 PAPER_STEPS = range(21, 101)  # the first epoch, which only fills the memory, comes before
 MOST_ROWS = 10  # of the table and the figure

@@ -17,11 +17,17 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from meds_openrlhf.evaluation.models.loading import KnownModel, converted, know
-from meds_openrlhf.evaluation.models.naming import agreed, find_models, response_length, runs_among
+from meds_openrlhf.evaluation.models import (
+    KnownModel,
+    agreed,
+    converted,
+    find_models,
+    know,
+    response_length,
+    runs_among,
+)
 from meds_openrlhf.evaluation.problems import find_benchmarks
-from meds_openrlhf.evaluation.samples import SampleStore
-from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, make_blocks
+from meds_openrlhf.evaluation.samples import Block, EngineSettings, SampleStore, make_blocks
 from meds_openrlhf.evaluation.settings import (
     MAX_TOKENS,
     Request,
@@ -93,10 +99,10 @@ class Evaluation:
             top_p=request.top_p,
             seed=request.seed,
             max_tokens=self._max_tokens,
-            benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
+            benchmarks={name: problems_hash(problems) for name, problems in self.benchmarks.items()},
             answer_pattern=self._answer_pattern,
         )
-        prompts = {benchmark.name: known.tokens(benchmark.name, benchmark.problems) for benchmark in self.benchmarks}
+        prompts = {name: known.tokens(name, problems) for name, problems in self.benchmarks.items()}
         return Subject(known, folder, check_settings(folder, wanted), prompts)
 
     @contextmanager
@@ -110,12 +116,11 @@ class Evaluation:
         n, stores = self.request.n, dict[str, SampleStore]()
         blocks: list[Block] = []
         verdicts: list[bool] = []  # of the samples that exist
-        for benchmark in self.benchmarks:
-            name = benchmark.name
+        for name, problems in self.benchmarks.items():
             store = stores[name] = stack.enter_context(SampleStore(inside(subject.folder, f"{name}.jsonl")))
-            blocks += make_blocks(name, store.missing(benchmark.problems, n), subject.prompts[name])
+            blocks += make_blocks(name, store.missing(problems, n), subject.prompts[name])
             verdicts += store.verdicts(n)
-        total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * n
+        total = sum(map(len, self.benchmarks.values())) * n
         return Sampling(
             subject, self._engine(subject, bool(blocks)), stores, blocks, total, len(verdicts), sum(verdicts)
         )
@@ -181,7 +186,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
 
     Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
-    from meds_openrlhf.evaluation.sampling.fleet import draw, plan_engines
+    from meds_openrlhf.evaluation.fleet import draw, plan_engines
     from meds_openrlhf.placement.groups import release, reserve
     from meds_openrlhf.placement.ray_cluster import inventory
     from meds_openrlhf.placement.shortage import when_free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
-from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.files import lines_of, open_file
 from meds_openrlhf.gym.label import is_label
 from meds_openrlhf.gym.problem import require_made
@@ -18,6 +18,8 @@ from meds_openrlhf.json_text import parse_json
 
 PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
 SUFFIX = ".jsonl"
+# Of models and benchmarks; they name folders, files and table rows.
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,8 @@ class Problem:
     answer: str
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """A named set of problems."""
-
-    name: str
-    problems: list[Problem]
-
-
-def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
-    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path.
+def find_benchmarks(words: Sequence[str], data: Path) -> dict[str, list[Problem]]:
+    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path; returns them by name.
 
     Raises ConfigError if a file is missing or holds something else, or if a name occurs twice.
     """
@@ -49,7 +43,7 @@ def find_benchmarks(words: Sequence[str], data: Path) -> list[Benchmark]:
             raise _error(name, "occurs twice, but results are stored by file name. Rename a file.")
         if not LABEL.fullmatch(name):
             raise _error(name, "becomes a file name of results. Use letters, digits and . _ @ + -")
-    return [Benchmark(name, read_problems(path)) for name, path in zip(names, paths)]
+    return {name: read_problems(path) for name, path in zip(names, paths)}
 
 
 def read_problems(path: Path) -> list[Problem]:

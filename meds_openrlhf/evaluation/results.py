@@ -14,8 +14,17 @@ from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.rewards.equality import equal
-from meds_openrlhf.stats.estimators import NO_VOTE, RIGHT, ks_up_to, majority_at_k, pass_at_k
-from meds_openrlhf.stats.intervals import DIFFERENCES, SCORES, Corners, mean_intervals
+from meds_openrlhf.stats.estimates import (
+    DIFFERENCES,
+    NO_VOTE,
+    RIGHT,
+    SCORES,
+    Corners,
+    ks_up_to,
+    majority_at_k,
+    mean_intervals,
+    pass_at_k,
+)
 
 METRICS = {"pass": "Pass@k", "maj": "Maj@k"}
 AVERAGE = "Avg."  # in place of a benchmark's name

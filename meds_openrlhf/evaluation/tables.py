@@ -12,8 +12,8 @@ import pandas as pd
 
 from meds_openrlhf.evaluation.results import AVERAGE, METRICS, Comparison
 from meds_openrlhf.evaluation.settings import Settings
-from meds_openrlhf.stats.intervals import LEVEL
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.estimates import LEVEL
+from meds_openrlhf.stats.presentation import markdown
 from meds_openrlhf.text_table import counted
 
 # How an estimate is shown, in percent.

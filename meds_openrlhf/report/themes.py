@@ -15,7 +15,7 @@ from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
 from meds_openrlhf.rollouts.run import NONE, Response
-from meds_openrlhf.stats.intervals import DIFFERENCES, mean_intervals
+from meds_openrlhf.stats.estimates import DIFFERENCES, mean_intervals
 from meds_openrlhf.themes.departure import departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes, by_departure
 

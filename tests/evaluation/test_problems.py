@@ -71,8 +71,8 @@ def test_names_and_files(tmp_path: Path) -> None:
     make(tmp_path / "amc23.jsonl")
     own = make(tmp_path / "own" / "mine.jsonl")
     found = find_benchmarks(["aime24", "amc23", str(own)], tmp_path)
-    assert [one.name for one in found] == ["aime24", "amc23", "mine"]
-    assert found[0].problems[0].answer == "4"
+    assert list(found) == ["aime24", "amc23", "mine"]
+    assert found["aime24"][0].answer == "4"
 
 
 @pytest.mark.parametrize(

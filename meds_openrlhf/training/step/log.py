@@ -15,7 +15,7 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import innermost
-from meds_openrlhf.stats.estimators import ks_up_to, pass_at_k
+from meds_openrlhf.stats.estimates import ks_up_to, pass_at_k
 from meds_openrlhf.training.step.samples import answers_of, generated_tokens, is_right
 
 STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits
