@@ -130,11 +130,8 @@ def draw_returns(places: Sequence[dict[Return, Steps]], pairs: int, prompts: int
 def _question(judging: Judging, earlier: Group, later: Group, most: int) -> tuple[Question, int]:
     """The question about a return, and the number of shortened answers in it."""
     generator = random.Random(f"{judging.seed}-{earlier.prompt}-{earlier.step}-{later.step}")
-    responses = {
-        f"{name} answer {number}": text
-        for name, group in (("earlier", earlier), ("later", later))
-        for number, text in enumerate(group.drawn(most, generator), 1)
-    }
+    responses = earlier.drawn(most, generator, "earlier answer")
+    responses |= later.drawn(most, generator, "later answer")
     return judging.question(RUBRIC, SCORE, {"question": later.question}, responses)
 
 

@@ -147,11 +147,7 @@ def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int
     first = generator.randrange(2)
     pair = (groups[first], groups[1 - first])
     count = min(most, *(len(group.responses) for group in pair))
-    responses = {
-        f"set {letter}, answer {number}": text
-        for letter, group in zip("AB", pair)
-        for number, text in enumerate(group.drawn(count, generator), 1)
-    }
+    responses = pair[0].drawn(count, generator, "set A, answer") | pair[1].drawn(count, generator, "set B, answer")
     question, cut = judging.question(RUBRIC, SCORES, {"question": pair[0].question}, responses)
     return question, {"pairing": asdict(pairing), "answers": count, "shortened": cut, "run_shown_first": first}
 

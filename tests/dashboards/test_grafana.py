@@ -1,19 +1,23 @@
-"""Grafana's dashboard of the memory: its model, and that it asks for the gauges that the pool exports."""
+"""What `make settings` writes, and that Grafana's dashboard asks for the gauges that the pool exports."""
 
 import json
 import re
+from pathlib import Path
 
-from dashboards.grafana import FILE, page
+import pytest
+
+from docsite.settings import GRAFANA, files
 from meds_openrlhf.memory.pool import GAUGES
 
-CONTENT = json.loads(FILE.read_text())
+CONTENT = json.loads(GRAFANA.read_text())
 PANELS = [panel for panel in CONTENT["panels"] if panel["type"] != "row"]
 TARGETS = [(panel, target) for panel in PANELS for target in panel["targets"]]
 
 
-def test_the_dashboard_is_made_from_the_catalogue_and_one_of_grafanas() -> None:
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
+def test_what_is_made_from_schema_and_catalogue_is_up_to_date(path: Path) -> None:
     """`make settings` writes it."""
-    assert FILE.read_text() == page()
+    assert path.read_text() == files()[path]
 
 
 def test_every_gauge_of_the_memory_is_shown_in_its_unit_and_no_other() -> None:
