@@ -1,9 +1,15 @@
-"""The report's folder and its tables and curves: all labels that can be compared, whole or not there."""
+"""The report's folder, its tables and curves: all labels that can be compared, whole or not there.
+
+The report of a small evaluation is what is stored in tests/evaluation/stored, digit by digit. If a change is meant,
+this writes the files again: python -m tests.evaluation.test_report
+"""
 
 import json
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -18,7 +24,10 @@ from meds_openrlhf.stats.presentation import COLORS
 from tests.evaluation.measured import result
 
 RESULTS = [result("base", "x", "1222", "2222"), result("meds", "x", "1222", "1122")]
-FILES = ["pass_at_k.png", "report.md", "results.json", "table.csv", "table.md"]
+STORED = Path(__file__).parent / "stored"
+FILES = ["report.md", "results.json", "table.csv", "table.md"]
+BASE = [result("base", "x", "1222", "2222", "1122"), result("base", "y", "11", "12")]
+MEDS = [result("meds", "x", "1222", "1222", "1122"), result("meds", "y", "11", "11")]
 PROBLEMS = [Problem("1", "2+2", "4"), Problem("2", "2+3", "5")]
 SETTINGS = Settings("m", "f00d", 1.0, 1.0, 0, 7168, {"sums": problems_hash(PROBLEMS)})
 
@@ -62,12 +71,10 @@ def test_all_that_can_be_compared_and_a_line_for_the_others(tmp_path: Path) -> N
 def test_the_same_results_give_the_same_bytes_and_others_replace_them(tmp_path: Path) -> None:
     for name, results in (("one", RESULTS), ("two", RESULTS[:1]), ("two", RESULTS)):
         write_report(tmp_path / name, results, {"base": SETTINGS, "meds": SETTINGS})
-    assert sorted(os.listdir(tmp_path / "two")) == FILES
-    for name in FILES:
+    names = os.listdir(tmp_path / "two")
+    assert sorted(names) == ["pass_at_k.png", *FILES]
+    for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-BASE_X = result("base", "x", "1122", "2222")
 
 
 def _section(comparison: Comparison, title: str) -> list[str]:
@@ -89,7 +96,7 @@ def test_the_best_are_marked(letters: tuple[str, ...], cells: list[str]) -> None
 
 
 def test_one_model_on_one_benchmark_is_neither_best_nor_an_average_nor_a_difference() -> None:
-    comparison = Comparison([BASE_X])
+    comparison = Comparison([result("base", "x", "1122", "2222")])
     assert _section(comparison, "Pass@k (%), k = 1 and 4") == [
         "| model | x pass@1 | x pass@4 |",
         "|-------|---------:|---------:|",
@@ -97,10 +104,6 @@ def test_one_model_on_one_benchmark_is_neither_best_nor_an_average_nor_a_differe
     ]
     assert not any("Difference" in title or "Avg." in table for title, table in sections(comparison).items())
     assert _section(Comparison([result("base", "x", "1", "2")]), "Pass@k (%), k = 1")[0] == "| model | x pass@1 |"
-
-
-BASE = [result("base", "x", "1222", "2222", "1122"), result("base", "y", "11", "12")]
-MEDS = [result("meds", "x", "1222", "1222", "1122"), result("meds", "y", "11", "11")]
 
 
 def test_panels_lines_and_bands_are_the_results() -> None:
@@ -136,3 +139,39 @@ def test_a_model_has_one_color_in_all_panels_and_ticks_do_not_overlap() -> None:
     figure = draw_curves(Comparison([BASE[0], *MEDS]))  # in the panel of y it is alone
     assert [axes.get_lines()[-1].get_color() for axes in figure.axes] == [COLORS[1]] * 3
     assert draw_curves(Comparison([result("base", "x", "1" * 9)])).axes[0].get_xticks().tolist() == [1, 2, 4, 9]
+
+
+def _results() -> list[BenchmarkResult]:
+    """Three models on two benchmarks, the last without the second; of the first benchmark there are more samples."""
+    generator, found = random.Random(3), []
+    for model, right in (("base", 2), ("dapo|1", 3), ("meds", 5)):
+        for benchmark, problems, n in (("aime", 6, 12), ("minerva", 9, 6)):
+            letters = ["".join(generator.choices("1234-", [right, 2, 2, 1, 1], k=n)) for _ in range(problems)]
+            if (model, benchmark) != ("meds", "minerva"):
+                found.append(result(model, benchmark, *letters))
+    return found
+
+
+def write(folder: Path) -> None:
+    """Write the report, as `meds eval` does."""
+    settings = {name: Settings(f"models/{name}", name, 1.0, 0.95, 7, 80, {}) for name in ("base", "dapo|1", "meds")}
+    write_report(folder, _results(), settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("report")
+    write(found)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_the_report_is_what_is_stored(name: str, folder: Path) -> None:
+    assert (folder / name).read_text() == (STORED / name).read_text()
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as scratch:
+        write(Path(scratch))
+        for file in FILES:
+            (STORED / file).write_text((Path(scratch) / file).read_text())
