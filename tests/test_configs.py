@@ -12,7 +12,7 @@ from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
 from meds_openrlhf.evaluation.models import response_length
-from meds_openrlhf.evaluation.problems import PAPERS
+from meds_openrlhf.evaluation.request import PAPERS
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets

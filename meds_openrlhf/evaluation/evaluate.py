@@ -17,25 +17,17 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from meds_openrlhf.evaluation.models import (
-    KnownModel,
-    agreed,
-    converted,
-    find_models,
-    know,
-    response_length,
-    runs_among,
-)
-from meds_openrlhf.evaluation.problems import find_benchmarks
-from meds_openrlhf.evaluation.samples import Block, EngineSettings, SampleStore, make_blocks
-from meds_openrlhf.evaluation.settings import (
+from meds_openrlhf.evaluation import models
+from meds_openrlhf.evaluation.request import (
     MAX_TOKENS,
     Request,
     Settings,
     check_settings,
+    find_benchmarks,
     problems_hash,
     write_settings,
 )
+from meds_openrlhf.evaluation.samples import Block, EngineSettings, SampleStore, make_blocks
 from meds_openrlhf.paths import inside
 from meds_openrlhf.terminal import printable
 
@@ -44,7 +36,7 @@ from meds_openrlhf.terminal import printable
 class Subject:
     """A model, with the settings and prompts to sample it with."""
 
-    known: KnownModel
+    known: models.KnownModel
     folder: Path
     settings: Settings
     prompts: dict[str, dict[str, tuple[int, ...]]]  # token ids by benchmark and problem
@@ -74,22 +66,24 @@ class Evaluation:
     def __init__(self, request: Request, say: Callable[[str], None] = lambda line: None) -> None:
         self.request = request
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
-        models = find_models(request.models)
-        runs = runs_among(request.models)
-        self._max_tokens = request.max_tokens or agreed(runs, "--max-tokens", response_length) or MAX_TOKENS
-        self._answer_pattern = request.answer_pattern or agreed(
+        found = models.find_models(request.models)
+        runs = models.runs_among(request.models)
+        self._max_tokens = (
+            request.max_tokens or models.agreed(runs, "--max-tokens", models.response_length) or MAX_TOKENS
+        )
+        self._answer_pattern = request.answer_pattern or models.agreed(
             runs, "--answer-pattern", lambda config: config.meds.features.answer_pattern
         )
         for run, config in runs.items():
             if agent := config.openrlhf.get("train.agent_func_path"):
                 unused = "which is not used: responses are single turns without tools"
                 say(f"{run} was trained with the agent {agent}, {unused}")
-        say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
+        say(f"reading tokenizers and prompts: {', '.join(model.label for model in found)}")  # imports transformers
         self.subjects = [
-            self._subject(know(model, request.tensor_parallel, request.trust_remote_code)) for model in models
+            self._subject(models.know(model, request.tensor_parallel, request.trust_remote_code)) for model in found
         ]
 
-    def _subject(self, known: KnownModel) -> Subject:
+    def _subject(self, known: models.KnownModel) -> Subject:
         request = self.request
         folder = inside(request.out, known.model.label)
         wanted = Settings(
@@ -127,18 +121,15 @@ class Evaluation:
 
     def _engine(self, subject: Subject, draws: bool) -> EngineSettings:
         """What engines load, and how they sample; a checkpoint is converted, unless that is done, if it ``draws``."""
-        model = subject.known.model
-        convert = draws and model.shards is not None
-        folder = (
-            converted(model, subject.known.fingerprint, subject.folder, subject.known.trusted)
-            if convert
-            else model.folder
-        )
+        model, trusted = subject.known.model, self.request.trust_remote_code
+        folder = model.folder
+        if draws and model.shards is not None:
+            folder = models.converted(model, subject.known.fingerprint, subject.folder, trusted)
         prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]
         return EngineSettings(
             model=str(folder or model.hub),
             revision=subject.known.revision,
-            trust_remote_code=subject.known.trusted,
+            trust_remote_code=trusted,
             tensor_parallel=self.request.tensor_parallel,
             max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
             on_cpu=self.request.on_cpu,

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from meds_openrlhf.adapters import PEFT_CONFIG, merged, plain_name
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
-from meds_openrlhf.evaluation.problems import LABEL, Problem
+from meds_openrlhf.evaluation.request import LABEL, Problem
 from meds_openrlhf.files import open_file
 from meds_openrlhf.paths import MODEL_WRITTEN, RunPaths
 from meds_openrlhf.placement.model_shape import shape_of
@@ -191,7 +191,6 @@ class KnownModel:
     revision: str | None
     context: int | None
     tokenizer: Any
-    trusted: bool  # to run code of its own
 
     def tokens(self, benchmark: str, problems: Sequence[Problem]) -> dict[str, tuple[int, ...]]:
         """Each problem's prompt as token ids, without added special tokens: the template contains them.
@@ -237,7 +236,6 @@ def know(model: Model, tensor_parallel: int, trusted: bool) -> KnownModel:
         revision=revision,
         context=getattr(config.get_text_config(), "max_position_embeddings", None),
         tokenizer=tokenizer,
-        trusted=trusted,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.rewards.equality import equal

@@ -15,12 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.evaluation.settings import Settings
+from meds_openrlhf.evaluation.request import Problem, Settings
 from meds_openrlhf.files import append_whole, cut_torn_line, lines_of, open_file, open_own, sync_folder
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import try_lock
@@ -102,7 +102,7 @@ class Sample:
     right: bool
 
 
-class SampleStore:
+class SampleStore(AbstractContextManager["SampleStore"]):
     """The samples of a model on a benchmark, open for writing by a single process until `close`.
 
     Raises ConfigError if another process has the file open for writing or the file is damaged (with file and line).
@@ -153,9 +153,6 @@ class SampleStore:
     def close(self) -> None:
         """Close the file and release its lock."""
         self._file.close()
-
-    def __enter__(self) -> SampleStore:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -13,8 +13,8 @@ from transformers import Qwen2Config
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
+from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
-from meds_openrlhf.evaluation.settings import Request
 from meds_openrlhf.paths import RunPaths
 
 

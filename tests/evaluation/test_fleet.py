@@ -13,9 +13,8 @@ import ray
 
 from meds_openrlhf.evaluation import fleet
 from meds_openrlhf.evaluation.fleet import SamplingEngine, plan_engines
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem, Settings
 from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample
-from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.ray_cluster import inventory

@@ -14,12 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.evaluation.report import draw_curves, write_report, write_report_of_labels
+from meds_openrlhf.evaluation.report import draw_curves, sections, write_report, write_report_of_labels
+from meds_openrlhf.evaluation.request import Problem, Settings, problems_hash, write_settings
 from meds_openrlhf.evaluation.results import BenchmarkResult, Comparison
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
-from meds_openrlhf.evaluation.settings import Settings, problems_hash, write_settings
-from meds_openrlhf.evaluation.tables import sections
 from meds_openrlhf.stats.presentation import COLORS
 from tests.evaluation.measured import result
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem
 from meds_openrlhf.evaluation.samples import (
     BLOCK_SAMPLES,
     Sample,
