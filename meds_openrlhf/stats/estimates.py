@@ -49,7 +49,7 @@ def ks_up_to(n: int) -> list[int]:
     return sorted({2**exponent for exponent in range(n.bit_length())} | {n})
 
 
-def pass_at_k(n: int, right: ArrayLike, k: int) -> NDArray[np.float64]:
+def pass_at_k(n: int, right: ArrayLike, k: int) -> Array:
     """The probability that k samples, drawn from n without replacement, include a right answer: (P,) float64.
 
     ``right`` (P,) int counts each problem's right samples c: 1 - C(n - c, k) / C(n, k), the unbiased estimator of Chen
@@ -58,7 +58,7 @@ def pass_at_k(n: int, right: ArrayLike, k: int) -> NDArray[np.float64]:
     return np.asarray(stats.hypergeom.sf(0, n, right, k))
 
 
-def majority_at_k(votes: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+def majority_at_k(votes: NDArray[np.int64], k: int) -> Array:
     """The probability that the most frequent answer of k samples, drawn without replacement, is right: (P,) float64.
 
     ``votes`` (P, n) are RIGHT, NO_VOTE, or the same number for equal wrong answers. Equally frequent answers win with
@@ -94,12 +94,7 @@ def _share_right(votes: NDArray[np.int64], chosen: NDArray[np.float32]) -> float
     return float((right_wins / winners).mean())
 
 
-def mean_intervals(
-    benchmarks: Sequence[NDArray[np.float64]],
-    corners: Corners = SCORES,
-    *,
-    resamples: int = RESAMPLES,
-) -> NDArray[np.float64]:
+def mean_intervals(benchmarks: Sequence[Array], corners: Corners = SCORES, *, resamples: int = RESAMPLES) -> Array:
     """Intervals (K, 2) of K means, each the unweighted mean over benchmarks of the mean over their problems.
 
     ``benchmarks`` are (P_b, K) values each, P_b above 0, between the outermost ``corners``; problems are reweighted
@@ -113,9 +108,7 @@ def mean_intervals(
     return np.stack([np.minimum(low, mean), np.maximum(high, mean)], axis=1)
 
 
-def _reweighted_means(
-    values: NDArray[np.float64], corners: Corners, resamples: int, random: np.random.Generator
-) -> NDArray[np.float64]:
+def _reweighted_means(values: Array, corners: Corners, resamples: int, random: np.random.Generator) -> Array:
     """Means (resamples, K) of ``values`` (P, K) and the corners under Dirichlet weights (normalized gamma variates)."""
     at_corners = np.repeat([[corner] for corner, _ in corners], values.shape[1], axis=1)  # (C, K)
     parts = [part for _, part in corners]
