@@ -137,7 +137,6 @@ format: $(STAMP)
 
 settings: $(STAMP)
 	$(BIN)/python -m docsite.settings
-	$(BIN)/python -m dashboards.grafana
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -29,7 +29,7 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.features import FEATURES, SINGLE, labels_of_feature, own_transform
 from meds_openrlhf.rollouts.run import NONE, codes_of, prompt_codes
-from meds_openrlhf.stats.tables import shown
+from meds_openrlhf.stats.presentation import shown
 
 Labels = NDArray[np.integer]
 

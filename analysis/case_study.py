@@ -28,7 +28,7 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.presentation import markdown
 
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log

@@ -21,8 +21,7 @@ from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options
-from meds_openrlhf.stats.figures import SUFFIXES, write_figure
-from meds_openrlhf.stats.tables import write_numbers
+from meds_openrlhf.stats.presentation import SUFFIXES, write_figure, write_numbers
 
 
 @dataclass(frozen=True)

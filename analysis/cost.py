@@ -18,7 +18,7 @@ import pandas as pd
 from analysis.command_line import Command, Finding
 from meds_openrlhf.options import folders, option, positive
 from meds_openrlhf.runs.metrics import logged_curves
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import markdown, shown
 
 METRIC = "timing/step_total"  # seconds
 

@@ -19,8 +19,7 @@ import pandas as pd
 from analysis.command_line import Command, Finding
 from meds_openrlhf.options import folders
 from meds_openrlhf.runs.metrics import Curves, late_mean, logged_curves
-from meds_openrlhf.stats.figures import draw_curves
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.presentation import draw_curves, markdown
 
 METRICS = {span: f"meds/eigen_ratio_{span}" for span in ("all", "window", "step")}
 NONE_LOGGED = "logged no eigen ratio. A baseline needs a memory of layer logits too: --meds.penalty.alpha 0"

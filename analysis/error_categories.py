@@ -30,8 +30,7 @@ from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.rollouts.features import LOGIT_PRESETS, wrong_rows
 from meds_openrlhf.rollouts.run import texts_of
-from meds_openrlhf.stats.figures import COLORS, panels
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import COLORS, markdown, panels, shown
 
 CATEGORIES = {
     1: ("irrelevant response", "it does not work on the question at all, or is no attempt at an answer"),

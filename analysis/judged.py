@@ -40,9 +40,10 @@ class Group:
     question: str
     responses: tuple[str, ...]
 
-    def drawn(self, most: int, generator: random.Random) -> tuple[str, ...]:
-        """Draw at most ``most`` of the responses, in random order."""
-        return tuple(generator.sample(self.responses, min(most, len(self.responses))))
+    def drawn(self, most: int, generator: random.Random, tag: str) -> dict[str, str]:
+        """Draw at most ``most`` of the responses, in random order, each by ``tag`` and its number."""
+        drawn = generator.sample(self.responses, min(most, len(self.responses)))
+        return {f"{tag} {number}": text for number, text in enumerate(drawn, 1)}
 
 
 def index_groups(run: Path) -> tuple[Sizes, list[str]]:

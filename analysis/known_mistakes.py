@@ -28,7 +28,7 @@ from meds_openrlhf.memory.clustering import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.rollouts.features import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.presentation import markdown
 
 COLUMNS = ("prompt_text", "answer", "response")  # of the log, to find the mistake
 ANY_PRESET = "any"  # for the variants without layer logits, which any clustering must exceed: `labels_by_answer`,

@@ -27,7 +27,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, read_atlas
 from meds_openrlhf.report.themes import texts_of
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.presentation import markdown
 from meds_openrlhf.themes.grouping import MOST_THEMES, ClusterTexts, departure_vectors, joined, phrase_vectors
 from meds_openrlhf.themes.words import words_in
 

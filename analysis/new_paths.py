@@ -27,8 +27,7 @@ from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.stats.figures import panels
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import markdown, panels, shown
 
 MEANINGS = {1: "no new path", 2: "one", 3: "two or more"}
 SCORE = (ReplyLine("SCORE", min(MEANINGS), max(MEANINGS)),)
@@ -131,11 +130,8 @@ def draw_returns(places: Sequence[dict[Return, Steps]], pairs: int, prompts: int
 def _question(judging: Judging, earlier: Group, later: Group, most: int) -> tuple[Question, int]:
     """The question about a return, and the number of shortened answers in it."""
     generator = random.Random(f"{judging.seed}-{earlier.prompt}-{earlier.step}-{later.step}")
-    responses = {
-        f"{name} answer {number}": text
-        for name, group in (("earlier", earlier), ("later", later))
-        for number, text in enumerate(group.drawn(most, generator), 1)
-    }
+    responses = earlier.drawn(most, generator, "earlier answer")
+    responses |= later.drawn(most, generator, "later answer")
     return judging.question(RUBRIC, SCORE, {"question": later.question}, responses)
 
 

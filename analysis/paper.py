@@ -25,10 +25,8 @@ from analysis.agreement import name_of
 from analysis.command_line import Finding, exit_code_of
 from meds_openrlhf.config import load_config
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.problems import PAPERS, find_benchmarks
-from meds_openrlhf.evaluation.report import PICTURE, results_of_labels, write_report
-from meds_openrlhf.evaluation.settings import read_settings
-from meds_openrlhf.evaluation.tables import papers_table
+from meds_openrlhf.evaluation.report import PICTURE, papers_table, results_of_labels, write_report
+from meds_openrlhf.evaluation.request import PAPERS, find_benchmarks, read_settings
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.judge.settings import JudgeSettings, add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
@@ -37,8 +35,7 @@ from meds_openrlhf.options import positive
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.features import SINGLE, own_transform
 from meds_openrlhf.runs.metrics import logged_curves
-from meds_openrlhf.stats.figures import draw_curves, write_figure
-from meds_openrlhf.stats.tables import markdown, shown, write_numbers
+from meds_openrlhf.stats.presentation import draw_curves, markdown, shown, write_figure, write_numbers
 from meds_openrlhf.tracking.step_log import StepLog
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))

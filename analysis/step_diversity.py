@@ -27,8 +27,7 @@ from meds_openrlhf.judge.question import Question, ReplyLine
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import ResponseCharacters, Seed, folders, option, positive
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.stats.figures import look, panels
-from meds_openrlhf.stats.tables import markdown, shown
+from meds_openrlhf.stats.presentation import look, markdown, panels, shown
 
 PAPER_STEPS = range(21, 101)  # the first epoch, which only fills the memory, comes before
 MOST_ROWS = 10  # of the table and the figure
@@ -148,11 +147,7 @@ def _draw(judging: Judging, pairing: Pairing, groups: Sequence[Group], most: int
     first = generator.randrange(2)
     pair = (groups[first], groups[1 - first])
     count = min(most, *(len(group.responses) for group in pair))
-    responses = {
-        f"set {letter}, answer {number}": text
-        for letter, group in zip("AB", pair)
-        for number, text in enumerate(group.drawn(count, generator), 1)
-    }
+    responses = pair[0].drawn(count, generator, "set A, answer") | pair[1].drawn(count, generator, "set B, answer")
     question, cut = judging.question(RUBRIC, SCORES, {"question": pair[0].question}, responses)
     return question, {"pairing": asdict(pairing), "answers": count, "shortened": cut, "run_shown_first": first}
 

@@ -30,7 +30,7 @@ from meds_openrlhf.options import option
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import read_atlas
 from meds_openrlhf.report.themes import themes_of
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.presentation import markdown
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 STYLES = ("short", "scratch", "latex")
@@ -190,7 +190,7 @@ def rollouts(style: str, seed: int = 0, steps: int = 4, samples: int = 8) -> Ite
             for _ in range(samples):
                 mistake = draws.choice(["", "", *kinds, kinds[0]])
                 wording = draws.choice(wrong[mistake] if mistake else right)
-                response, answer = _response(wording, values, story.unit, style, draws)
+                response = _response(wording, values, story.unit, style, draws)
                 yield {
                     "prompt": prompt, "response": response, "reward": float(not mistake), "step": step,
                     "ground_truth": _number(_value(story.form, values)), "mistake": mistake,
@@ -219,8 +219,8 @@ def _last(wording: str, values: dict[str, Fraction]) -> Fraction:
 
 def _response(
     wording: str, values: dict[str, Fraction], unit: str, style: str, draws: random.Random
-) -> tuple[str, Fraction]:
-    """A response with these steps in this style, and its answer."""
+) -> str:
+    """A response with these steps in this style."""
     equation = _latex if style == "latex" else _plain
     text = re.sub(r"\{(.*?)\}", lambda found: _number(_value(found[1], values)), wording)
     text = re.sub(r"\[(.*?)\]", lambda found: equation(found[1], values), text)
@@ -244,7 +244,7 @@ def _response(
         text = f"<think>\n{' '.join(sentences)}\n</think>\n{text}"
     if style == "latex":
         text = f"**Solution**\n\nTo find the number of {unit}, we go step by step.\n\n{text}\n\n"
-    return f"{text} {ending}", answer
+    return f"{text} {ending}"
 
 
 def _plain(expression: str, values: dict[str, Fraction]) -> str:

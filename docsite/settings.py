@@ -1,4 +1,7 @@
-"""Writes what docs/ takes from the code, `make settings`: settings from the schema, metrics from their catalogue."""
+"""What `make settings` writes: the tables of settings and metrics in docs/, and the panels of Grafana's dashboard.
+
+Settings are those of the schema; metrics and the gauges of the memory are those of the catalogue.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,42 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.runs.catalogue import CHARTS
+from meds_openrlhf.runs.catalogue import CHARTS, GAUGES
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("configuration.md", "metrics.md")
+REPOSITORY = Path(__file__).parents[1]
+GRAFANA = REPOSITORY / "dashboards/grafana.json"
 BEGIN, END = "<!-- made by `make settings` -->\n", "<!-- end -->\n"
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+LINES = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "auto"}
+LINE_OPTIONS = {
+    "legend": {"displayMode": "table", "placement": "bottom", "showLegend": True, "calcs": ["lastNotNull", "max"]},
+    "tooltip": {"mode": "multi", "sort": "desc"},
+}
+STAT_OPTIONS = {
+    "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+    "colorMode": "value", "graphMode": "none", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+}  # fmt: skip
 
 
-def table() -> str:
-    """Return the table of all settings in Markdown."""
+def files() -> dict[Path, str]:
+    """The contents of all files as they should be."""
+    pages = {"docs/configuration.md": _table_of_settings(), "docs/metrics.md": _table_of_metrics()}
+    found = {REPOSITORY / name: _with_table(REPOSITORY / name, table) for name, table in pages.items()}
+    return {**found, GRAFANA: _dashboard()}
+
+
+def _with_table(path: Path, table: str) -> str:
+    before, rest = path.read_text().split(BEGIN)
+    return before + BEGIN + table + END + rest.split(END)[1]
+
+
+def _table_of_settings() -> str:
     rows = [f"| `{name}` | {default} | {meaning} |\n" for name, default, meaning in _settings(MedsSettings, "meds")]
     return "| key | default | meaning |\n|---|---|---|\n" + "".join(rows)
 
 
-def table_of_metrics() -> str:
-    """Return the table of metrics in Markdown; a metric without a meaning shares that of the next in its chart."""
+def _table_of_metrics() -> str:
+    """The table of metrics; a metric without a meaning shares that of the next in its chart."""
     lines = ["| name | chart | meaning |\n|---|---|---|\n"]
     for chart in CHARTS:
         names: list[str] = []
@@ -36,13 +60,6 @@ def table_of_metrics() -> str:
                 lines.append(f"| {', '.join(names)} | {chart.title} | {metric.meaning} |\n")
                 names = []
     return "".join(lines)
-
-
-def page(name: str) -> str:
-    """Return one of `PAGES` with its table as it should be."""
-    before, rest = (DOCS / name).read_text().split(BEGIN)
-    made = table() if name == "configuration.md" else table_of_metrics()
-    return before + BEGIN + made + END + rest.split(END)[1]
 
 
 def _settings(section: type, name: str) -> Iterator[tuple[str, str, str]]:
@@ -80,6 +97,46 @@ def _as_markdown(text: str) -> str:
     return re.sub(r'"([\w./-]+)"', r"`\1`", line)
 
 
+def _dashboard() -> str:
+    """Grafana's dashboard of the memory: a heading for each row of the catalogue, and below it its charts in rows."""
+    panels: list[dict[str, Any]] = []
+    y = 0
+    for row in GAUGES:
+        heading = {"type": "row", "title": row["row"], "collapsed": False, "panels": []}
+        panels.append({**heading, "gridPos": {"h": 1, "w": 24, "x": 0, "y": y}})
+        x, y = 0, y + 1
+        for chart in row["charts"]:
+            width, height = (6, 4) if chart.get("stat") else (12, 8)
+            panels.append({**_panel(**chart), "gridPos": {"h": height, "w": width, "x": x, "y": y}})
+            x = (x + width) % 24
+            y += 0 if x else height
+    numbered = [{"id": number, **panel} for number, panel in enumerate(panels, start=1)]
+    return json.dumps({**json.loads(GRAFANA.read_text()), "panels": numbered}, indent=2) + "\n"
+
+
+def _panel(title: str, gauges: list[str], hint: str, unit: str = "short", stat: bool = False) -> dict[str, Any]:
+    queries = []
+    for letter, gauge in zip("ABC", gauges):
+        # Ray adds labels of the process: after a restart a shard has two series for a while.
+        query, legend = f'max by (run, shard) (ray_meds_memory_{gauge}{{run=~"$run"}})', "{{run}} shard {{shard}}"
+        if stat:
+            query, legend = f"sum by (run) ({query})", "{{run}}"
+        elif len(gauges) > 1:
+            query, legend = f"max by (run) ({query})", f"{{{{run}}}} {gauge.removesuffix('_seconds')}"
+        kind = {"range": not stat, "instant": stat}
+        queries.append({"refId": letter, "datasource": SOURCE, "expr": query, "legendFormat": legend, **kind})
+    defaults = {"unit": unit} if stat else {"unit": unit, "min": 0, "custom": LINES}
+    return {
+        "type": "stat" if stat else "timeseries",
+        "title": title,
+        "description": hint,
+        "datasource": SOURCE,
+        "targets": queries,
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": STAT_OPTIONS if stat else LINE_OPTIONS,
+    }
+
+
 if __name__ == "__main__":
-    for name in PAGES:
-        (DOCS / name).write_text(page(name))
+    for path, content in files().items():
+        path.write_text(content)

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.arithmetic import problems
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
+from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, build_char_tokenizer, make_policy
 from meds_openrlhf.arithmetic.warm_start import write_rows
 from meds_openrlhf.data.templates import qwen_math_prompt
 

@@ -5,6 +5,17 @@
 
 The first writes report.md, runs.csv (a line per finished run) and figures/*.png; the second prints how methods differ
 from one that is not the study's first. docs/studies.md says how they come about.
+
+Claims are judged by the rule of all studies, from few paired runs. The paired difference of a claim is that of its two
+methods with the same task and seed. Its mean has an interval, the bootstrap's or Student's, and in the claimed
+direction
+
+- high end below ``matters``, or below 0                 the claim does not hold
+- otherwise, low end above 0                             it holds
+- otherwise                                              it cannot be decided with so many seeds
+
+A claim is not judged before all of its runs are finished, for whoever looks and stops when it suits finds anything;
+and not with fewer seeds than `INTERVALS` says, whose intervals are too narrow, or too wide to be of use.
 """
 
 from __future__ import annotations
@@ -23,17 +34,48 @@ from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runs.metrics import late_mean
-from meds_openrlhf.stats.estimators import ks_up_to
-from meds_openrlhf.stats.figures import COLORS, legend_below, panels, write_figure
-from meds_openrlhf.stats.paired import Array, bootstrap_interval, interquartile_mean, t_interval
-from meds_openrlhf.stats.tables import markdown
+from meds_openrlhf.stats.estimates import Array, Interval, bootstrap_interval, interquartile_mean, ks_up_to, t_interval
+from meds_openrlhf.stats.presentation import COLORS, legend_below, markdown, panels, write_figure
 from studies.results import Result, read_results, runs_csv
-from studies.study import PASS_AT, Study, load_study
-from studies.verdicts import Results, differences_of, judge
+from studies.study import INTERVALS, PASS_AT, Claim, Key, Study, load_study
 
+Results = Mapping[Key, Result]  # of the finished runs
+Side = tuple[str, str]  # a method and a metric of it
 STYLES = ("-", "--", ":", "-.")
 Course = Mapping[float, float | None]  # a run's values by step, or by k
 DIFFERENCE = ["difference", "interval", "t-interval", "seeds"]
+
+
+def differences_of(study: Study, results: Results, sides: tuple[Side, Side], tasks: Sequence[str]) -> tuple[Array, int]:
+    """The paired differences (T, S) of two sides, of the seeds with both in every task; and how many are missing."""
+    table = np.full((2, len(tasks), len(study.seeds)), np.nan)
+    for side, row, column in np.ndindex(table.shape):
+        method, metric = sides[side]
+        result = results.get((tasks[row], method, study.seeds[column]))
+        value = None if result is None else result.metric(metric, study.rule.last)
+        table[side, row, column] = np.nan if value is None else value
+    gaps = table[0] - table[1]
+    missing = np.isnan(gaps)
+    return gaps[:, ~missing.any(axis=0)], int(missing.sum())
+
+
+def judge(study: Study, results: Results, claim: Claim) -> tuple[str, Array]:
+    """The verdict on a claim in words, and the paired differences (T, S) that it rests on."""
+    tasks = claim.tasks or tuple(study.tasks)
+    gaps, missing = differences_of(study, results, claim.sides, tasks)
+    if missing:
+        return f"not judged yet: {missing} of {len(tasks) * len(study.seeds)} pairs are missing", gaps
+    of = {"bootstrap": bootstrap_interval, "t": t_interval}[study.rule.interval]
+    interval = of(gaps) if len(study.seeds) >= INTERVALS[study.rule.interval] else (-np.inf, np.inf)
+    return verdict_of(interval, claim, len(study.seeds)), gaps
+
+
+def verdict_of(interval: Interval, claim: Claim, seeds: int) -> str:
+    """The verdict that an interval of the paired difference gives."""
+    low, high = interval if claim.direction == "higher" else (-interval[1], -interval[0])
+    if high < claim.matters or high < 0:
+        return "does not hold"
+    return "holds" if low > 0 else f"cannot be decided with {seeds} seed{'' if seeds == 1 else 's'}"
 
 
 def write_report(study: Study, out: Path) -> dict[str, str]:

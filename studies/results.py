@@ -16,7 +16,7 @@ from meds_openrlhf.arithmetic.problems import MISTAKES
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.runs.metrics import late_mean
-from meds_openrlhf.stats.estimators import pass_at_k
+from meds_openrlhf.stats.estimates import pass_at_k
 from meds_openrlhf.tracking.step_log import StepLog
 from studies.known_mistake import MISTAKES_OF
 from studies.study import PASS_AT, Key, Run, Study

@@ -11,12 +11,12 @@ from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.loader import flatten
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.evaluation.models.naming import response_length
-from meds_openrlhf.evaluation.problems import PAPERS
+from meds_openrlhf.evaluation.models import response_length
+from meds_openrlhf.evaluation.request import PAPERS
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.assignment import Sets, assign
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.stats.estimators import ks_up_to
+from meds_openrlhf.stats.estimates import ks_up_to
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 MODELS = ["qwen2.5-math-7b", "qwen3-1.7b", "qwen3-8b"]

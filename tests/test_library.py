@@ -18,7 +18,7 @@ for name in ("openrlhf", "ray", "deepspeed", "vllm"):
     sys.modules[name] = None  # cannot be imported
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 assert not torch.cuda.is_available()
 folder, tokenizer = Path(sys.argv[1]), build_char_tokenizer()
 torch.manual_seed(0)

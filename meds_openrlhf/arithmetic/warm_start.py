@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
 from meds_openrlhf.arithmetic.problems import (
     NO_MISTAKE,
     PIECES,
@@ -24,7 +23,7 @@ from meds_openrlhf.arithmetic.problems import (
     draw_problems,
     write_solution,
 )
-from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, make_policy
+from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, build_char_tokenizer, make_policy
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 # Increase this when problems, wording or training change in code: assets of earlier versions are then rebuilt.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.parsers import add_command, add_trust
 from meds_openrlhf.cli.train import quiet_start
-from meds_openrlhf.evaluation.settings import MAX_TOKENS, Request
+from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation, Progress

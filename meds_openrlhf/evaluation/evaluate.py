@@ -17,19 +17,17 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from meds_openrlhf.evaluation.models.loading import KnownModel, converted, know
-from meds_openrlhf.evaluation.models.naming import agreed, find_models, response_length, runs_among
-from meds_openrlhf.evaluation.problems import find_benchmarks
-from meds_openrlhf.evaluation.samples import SampleStore
-from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, make_blocks
-from meds_openrlhf.evaluation.settings import (
+from meds_openrlhf.evaluation import models
+from meds_openrlhf.evaluation.request import (
     MAX_TOKENS,
     Request,
     Settings,
     check_settings,
+    find_benchmarks,
     problems_hash,
     write_settings,
 )
+from meds_openrlhf.evaluation.samples import Block, EngineSettings, SampleStore, make_blocks
 from meds_openrlhf.paths import inside
 from meds_openrlhf.terminal import printable
 
@@ -38,7 +36,7 @@ from meds_openrlhf.terminal import printable
 class Subject:
     """A model, with the settings and prompts to sample it with."""
 
-    known: KnownModel
+    known: models.KnownModel
     folder: Path
     settings: Settings
     prompts: dict[str, dict[str, tuple[int, ...]]]  # token ids by benchmark and problem
@@ -68,22 +66,24 @@ class Evaluation:
     def __init__(self, request: Request, say: Callable[[str], None] = lambda line: None) -> None:
         self.request = request
         self.benchmarks = find_benchmarks(request.benchmarks, request.data)
-        models = find_models(request.models)
-        runs = runs_among(request.models)
-        self._max_tokens = request.max_tokens or agreed(runs, "--max-tokens", response_length) or MAX_TOKENS
-        self._answer_pattern = request.answer_pattern or agreed(
+        found = models.find_models(request.models)
+        runs = models.runs_among(request.models)
+        self._max_tokens = (
+            request.max_tokens or models.agreed(runs, "--max-tokens", models.response_length) or MAX_TOKENS
+        )
+        self._answer_pattern = request.answer_pattern or models.agreed(
             runs, "--answer-pattern", lambda config: config.meds.features.answer_pattern
         )
         for run, config in runs.items():
             if agent := config.openrlhf.get("train.agent_func_path"):
                 unused = "which is not used: responses are single turns without tools"
                 say(f"{run} was trained with the agent {agent}, {unused}")
-        say(f"reading tokenizers and prompts: {', '.join(model.label for model in models)}")  # imports transformers
+        say(f"reading tokenizers and prompts: {', '.join(model.label for model in found)}")  # imports transformers
         self.subjects = [
-            self._subject(know(model, request.tensor_parallel, request.trust_remote_code)) for model in models
+            self._subject(models.know(model, request.tensor_parallel, request.trust_remote_code)) for model in found
         ]
 
-    def _subject(self, known: KnownModel) -> Subject:
+    def _subject(self, known: models.KnownModel) -> Subject:
         request = self.request
         folder = inside(request.out, known.model.label)
         wanted = Settings(
@@ -93,10 +93,10 @@ class Evaluation:
             top_p=request.top_p,
             seed=request.seed,
             max_tokens=self._max_tokens,
-            benchmarks={benchmark.name: problems_hash(benchmark.problems) for benchmark in self.benchmarks},
+            benchmarks={name: problems_hash(problems) for name, problems in self.benchmarks.items()},
             answer_pattern=self._answer_pattern,
         )
-        prompts = {benchmark.name: known.tokens(benchmark.name, benchmark.problems) for benchmark in self.benchmarks}
+        prompts = {name: known.tokens(name, problems) for name, problems in self.benchmarks.items()}
         return Subject(known, folder, check_settings(folder, wanted), prompts)
 
     @contextmanager
@@ -110,30 +110,26 @@ class Evaluation:
         n, stores = self.request.n, dict[str, SampleStore]()
         blocks: list[Block] = []
         verdicts: list[bool] = []  # of the samples that exist
-        for benchmark in self.benchmarks:
-            name = benchmark.name
+        for name, problems in self.benchmarks.items():
             store = stores[name] = stack.enter_context(SampleStore(inside(subject.folder, f"{name}.jsonl")))
-            blocks += make_blocks(name, store.missing(benchmark.problems, n), subject.prompts[name])
+            blocks += make_blocks(name, store.missing(problems, n), subject.prompts[name])
             verdicts += store.verdicts(n)
-        total = sum(len(benchmark.problems) for benchmark in self.benchmarks) * n
+        total = sum(map(len, self.benchmarks.values())) * n
         return Sampling(
             subject, self._engine(subject, bool(blocks)), stores, blocks, total, len(verdicts), sum(verdicts)
         )
 
     def _engine(self, subject: Subject, draws: bool) -> EngineSettings:
         """What engines load, and how they sample; a checkpoint is converted, unless that is done, if it ``draws``."""
-        model = subject.known.model
-        convert = draws and model.shards is not None
-        folder = (
-            converted(model, subject.known.fingerprint, subject.folder, subject.known.trusted)
-            if convert
-            else model.folder
-        )
+        model, trusted = subject.known.model, self.request.trust_remote_code
+        folder = model.folder
+        if draws and model.shards is not None:
+            folder = models.converted(model, subject.known.fingerprint, subject.folder, trusted)
         prompts = [tokens for found in subject.prompts.values() for tokens in found.values()]
         return EngineSettings(
             model=str(folder or model.hub),
             revision=subject.known.revision,
-            trust_remote_code=subject.known.trusted,
+            trust_remote_code=trusted,
             tensor_parallel=self.request.tensor_parallel,
             max_model_len=subject.known.longest(prompts, subject.settings.max_tokens),
             on_cpu=self.request.on_cpu,
@@ -181,7 +177,7 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
 
     Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
-    from meds_openrlhf.evaluation.sampling.fleet import draw, plan_engines
+    from meds_openrlhf.evaluation.fleet import draw, plan_engines
     from meds_openrlhf.placement.groups import release, reserve
     from meds_openrlhf.placement.ray_cluster import inventory
     from meds_openrlhf.placement.shortage import when_free

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.rewards.equality import equal
-from meds_openrlhf.stats.estimators import NO_VOTE, RIGHT, ks_up_to, majority_at_k, pass_at_k
-from meds_openrlhf.stats.intervals import DIFFERENCES, SCORES, Corners, mean_intervals
+from meds_openrlhf.stats import estimates
 
 METRICS = {"pass": "Pass@k", "maj": "Maj@k"}
 AVERAGE = "Avg."  # in place of a benchmark's name
@@ -50,8 +49,8 @@ def evaluate(
     right = [sum(sample.right for sample in group) for group in by_problem]
     with ThreadPoolExecutor() as threads:  # that wait for processes which compare answers
         votes = np.array(list(threads.map(votes_of, by_problem)))
-    scores = {("pass", k): pass_at_k(n, right, k) for k in ks_up_to(n)}
-    scores |= {("maj", k): majority_at_k(votes, k) for k in ks_up_to(n)}
+    scores = {("pass", k): estimates.pass_at_k(n, right, k) for k in estimates.ks_up_to(n)}
+    scores |= {("maj", k): estimates.majority_at_k(votes, k) for k in estimates.ks_up_to(n)}
     table = pd.DataFrame(scores, index=[problem.id for problem in problems])
     used = [sample for group in by_problem for sample in group]
     return BenchmarkResult(
@@ -63,7 +62,7 @@ def evaluate(
         unanswered_share=sum(sample.answer is None for sample in used) / len(used),
         mean_tokens=sum(sample.tokens for sample in used) / len(used),
         scores=table,
-        curves=mean_curves([table], SCORES),
+        curves=mean_curves([table], estimates.SCORES),
     )
 
 
@@ -72,12 +71,12 @@ def votes_of(samples: Sequence[Sample]) -> NDArray[np.int64]:
 
     Wrong answers are equal as right ones are: as mathematics, however they are written.
     """
-    votes = np.full(len(samples), NO_VOTE)
+    votes = np.full(len(samples), estimates.NO_VOTE)
     wrong: dict[str, int] = {}
     known: list[str | None] = []  # an answer of each vote from 1 on, None for one that took too long to compare
     for position, sample in enumerate(samples):
         if sample.right:
-            votes[position] = RIGHT
+            votes[position] = estimates.RIGHT
         elif sample.answer is not None:
             form = same_answer_form(sample.answer)
             if form not in wrong:
@@ -99,7 +98,7 @@ def _vote(answer: str, known: list[str | None]) -> int:
     return len(known)
 
 
-def mean_curves(benchmarks: Sequence[pd.DataFrame], corners: Corners) -> pd.DataFrame:
+def mean_curves(benchmarks: Sequence[pd.DataFrame], corners: estimates.Corners) -> pd.DataFrame:
     """A row for each metric and k, the benchmarks' columns: their scores' mean ``value``, and its interval's ends.
 
     Every benchmark has the same weight, however many problems it has, as in the paper's "average of five benchmarks".
@@ -108,7 +107,7 @@ def mean_curves(benchmarks: Sequence[pd.DataFrame], corners: Corners) -> pd.Data
     tables = [scores.to_numpy() for scores in benchmarks]  # (P_b, K) each
     values = np.mean([table.mean(axis=0) for table in tables], axis=0)
     # The last bits of a matrix product depend on the number of threads. Rounding makes reports reproducible.
-    rounded = np.round(np.column_stack([values, mean_intervals(tables, corners)]), 10)
+    rounded = np.round(np.column_stack([values, estimates.mean_intervals(tables, corners)]), 10)
     return pd.DataFrame(rounded, benchmarks[0].columns, ["value", "low", "high"])
 
 
@@ -124,7 +123,7 @@ class Comparison:
         self.results = {(result.model, result.benchmark): result for result in results}
         self.models = list(dict.fromkeys(result.model for result in results))
         self.benchmarks = list(dict.fromkeys(result.benchmark for result in results))
-        self.ks = sorted(set.intersection(*(set(ks_up_to(result.n)) for result in results)))
+        self.ks = sorted(set.intersection(*(set(estimates.ks_up_to(result.n)) for result in results)))
         self.scores = {place: result.curves for place, result in self.results.items()}
         self.gains: dict[tuple[str, str], pd.DataFrame] = {}
         for model in self.models:
@@ -140,11 +139,11 @@ class Comparison:
                 scores.append(self._shared(result.scores))
             if result and baseline and model != self.models[0]:
                 gains.append(self._shared(result.scores) - self._shared(baseline.scores))
-                self.gains[model, benchmark] = mean_curves(gains[-1:], DIFFERENCES)
+                self.gains[model, benchmark] = mean_curves(gains[-1:], estimates.DIFFERENCES)
         if len(scores) == len(self.benchmarks):
-            self.scores[model, AVERAGE] = mean_curves(scores, SCORES)
+            self.scores[model, AVERAGE] = mean_curves(scores, estimates.SCORES)
         if len(gains) == len(self.benchmarks):
-            self.gains[model, AVERAGE] = mean_curves(gains, DIFFERENCES)
+            self.gains[model, AVERAGE] = mean_curves(gains, estimates.DIFFERENCES)
 
     def _shared(self, scores: pd.DataFrame) -> pd.DataFrame:
         return scores.loc[:, scores.columns.isin(self.ks, level=1)]

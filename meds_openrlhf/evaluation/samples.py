@@ -1,21 +1,88 @@
-"""Sampled responses on disk: a JSON Lines file per model and benchmark, so that evaluations can resume.
+"""Samples of an evaluation: the blocks in which engines draw them, and the files that keep them.
 
-Each line is a sample with the fields of `Sample`. Lines are only appended. A crash can leave an incomplete last line;
-the next writer truncates it. Any other damage is an error and never silently drops a sample.
+A block is some samples of a problem, independent of engine, order and restarts. Every sample has its own seed, derived
+from the evaluation's seed, the problem's id and the sample's index, so the requests are the same for any number and
+order of engines. Results can still differ in rare tokens: vLLM's summation order depends on the other requests in a
+batch, which changes the last bits of the probabilities.
+
+A file holds the samples of a model on a benchmark, so that evaluations can resume: JSON Lines with the fields of
+`Sample`. Lines are only appended. A crash can leave an incomplete last line; the next writer truncates it. Any other
+damage is an error and never silently drops a sample.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem, Settings
 from meds_openrlhf.files import append_whole, cut_torn_line, lines_of, open_file, open_own, sync_folder
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import try_lock
+
+BLOCK_SAMPLES = 16
+# Sequences in vLLM's running batch, on a GPU and on a CPU.
+SEQUENCES, SEQUENCES_ON_CPU = 256, 128
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The model that an engine loads, and how it is sampled. ``max_model_len`` is in tokens."""
+
+    model: str
+    revision: str | None  # of a model on the hub
+    tensor_parallel: int
+    max_model_len: int
+    on_cpu: bool
+    sampling: Settings
+    trust_remote_code: bool = False
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences in vLLM's running batch."""
+        return SEQUENCES_ON_CPU if self.on_cpu else SEQUENCES
+
+    @property
+    def in_flight(self) -> int:
+        """The number of blocks that keep the engine busy: a full batch, and two more in the queue."""
+        return self.sequences // BLOCK_SAMPLES + 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """Samples ``indices`` of one problem, with its prompt as token ids."""
+
+    benchmark: str
+    problem: Problem
+    tokens: tuple[int, ...]
+    indices: tuple[int, ...]
+
+
+def sample_seed(seed: int, problem: str, index: int) -> int:
+    """The seed of a sample: 63 bits, so that it fits into a signed 64-bit integer."""
+    digest = hashlib.sha256(f"{seed}\0{index}\0{problem}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def make_blocks(
+    benchmark: str, missing: Sequence[tuple[Problem, Sequence[int]]], tokens: Mapping[str, tuple[int, ...]]
+) -> list[Block]:
+    """All missing samples in blocks of up to 16. ``tokens`` are the prompts' token ids by problem id.
+
+    The first blocks of all problems come before any second block, so that progress figures cover the whole benchmark.
+    """
+    longest = max((len(indices) for _, indices in missing), default=0)
+    return [
+        Block(benchmark, problem, tokens[problem.id], tuple(indices[start : start + BLOCK_SAMPLES]))
+        for start in range(0, longest, BLOCK_SAMPLES)
+        for problem, indices in missing
+        if start < len(indices)
+    ]
 
 
 @dataclass(frozen=True)
@@ -35,7 +102,7 @@ class Sample:
     right: bool
 
 
-class SampleStore:
+class SampleStore(AbstractContextManager["SampleStore"]):
     """The samples of a model on a benchmark, open for writing by a single process until `close`.
 
     Raises ConfigError if another process has the file open for writing or the file is damaged (with file and line).
@@ -86,9 +153,6 @@ class SampleStore:
     def close(self) -> None:
         """Close the file and release its lock."""
         self._file.close()
-
-    def __enter__(self) -> SampleStore:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

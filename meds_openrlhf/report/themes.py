@@ -16,7 +16,7 @@ from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.details import parts_of, spread
 from meds_openrlhf.rollouts.run import NONE, RolloutLog
 from meds_openrlhf.rollouts.texts import ResponseText
-from meds_openrlhf.stats.intervals import joint_intervals
+from meds_openrlhf.stats.estimates import joint_intervals
 from meds_openrlhf.themes.departure import Departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
 

@@ -1,1 +1,1 @@
-"""Counting and drawing, for everybody: estimates, intervals, paired statistics, tables and figures."""
+"""Counting and drawing, for everybody: estimates with their intervals, tables and figures."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.agreement import agreement, agreement_by_prompt, labels_by_answer, separate_noise
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.features import wrong_rows

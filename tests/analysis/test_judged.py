@@ -22,10 +22,11 @@ def test_steps_without_all_their_texts_are_left_out_and_counted(tmp_path: Path) 
 
 def test_responses_are_drawn_without_repeating() -> None:
     group = Group(1, "p", "?", tuple("abcdef"))
-    drawn = group.drawn(4, random.Random(0))
-    assert len(set(drawn)) == 4
-    assert drawn == group.drawn(4, random.Random(0))
-    assert sorted(group.drawn(9, random.Random(1))) == list("abcdef")
+    drawn = group.drawn(4, random.Random(0), "answer")
+    assert list(drawn) == ["answer 1", "answer 2", "answer 3", "answer 4"]
+    assert len(set(drawn.values())) == 4
+    assert drawn == group.drawn(4, random.Random(0), "answer")
+    assert sorted(group.drawn(9, random.Random(1), "answer").values()) == list("abcdef")
 
 
 def test_a_log_of_samples_names_the_setting(tmp_path: Path) -> None:

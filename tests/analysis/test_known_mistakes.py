@@ -1,5 +1,6 @@
-"""The judge that knows the demo's mistakes, and how far clusters agree with it."""
+"""The judge that knows the demo's mistakes, and how far clusters and themes agree with it."""
 
+import json
 import random
 from pathlib import Path
 
@@ -7,13 +8,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from analysis import known_themes
 from analysis.known_mistakes import coverage_of, main, scores_of, wrong_and_explained
 from analysis.mistakes import Explanation, explain, expression_of, kinds_of, written_steps
 from meds_openrlhf.arithmetic.problems import MISTAKES, draw_problems, work, write_solution
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.templates import qwen_math_prompt
-from tests.analysis.arithmetic_runs import write_arithmetic_run
-from tests.analysis.runs import Rollout, kind, write_run
+from tests.analysis.runs import Rollout, kind, write_arithmetic_run, write_run
+from tests.report import stored_runs
 
 POOL = draw_problems(200, seed=5)
 
@@ -149,3 +151,22 @@ def test_a_run_with_nothing_to_compare_is_refused(
     run = write_run(tmp_path, [[Rollout("p", "8", logits=kind(0), prompt_text=question)]])
     assert main([str(run)]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_ways_are_compared_between_both_trivial_ways_and_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [write_arithmetic_run(tmp_path / "a"), write_arithmetic_run(tmp_path / "b", shuffled=True)]
+    numbers = tmp_path / "numbers.json"
+    assert known_themes.main([*map(str, runs), "--json", str(numbers)]) == 0
+    pure, mixed = json.loads(numbers.read_text())["adjusted_rand"].values()
+    assert pure["baseline: one theme for all clusters"] == 0
+    assert 0 < pure["baseline: one theme per cluster"] < 1
+    assert pure["the clusters' most frequent mistake"] == 1  # each cluster is of one mistake
+    assert mixed["the clusters' most frequent mistake"] < 0.9
+    assert pure["where responses depart (the default)"] > pure["text of the responses"]
+    assert capsys.readouterr().out.startswith("| themes by ")
+    short = [[stored_runs.Rollout("1+2", stored_runs.NOBODY, "4", text="4")]]
+    run = stored_runs.write_run(tmp_path / "short", short)
+    assert known_themes.main([str(run.root)]) == 2
+    assert "RUN=" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.paper import main
 from meds_openrlhf.paths import RunPaths
-from tests.analysis import tiny
+from tests.analysis import runs
 from tests.judge.judge_server import judge_server
 
 
@@ -14,8 +14,8 @@ from tests.judge.judge_server import judge_server
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A folder with two runs of a model, an evaluation of three models, and the command that makes the rest of it."""
     monkeypatch.chdir(tmp_path)
-    tiny.write_tiny()
-    return tiny.COMMAND
+    runs.write_tiny()
+    return runs.COMMAND
 
 
 def test_every_item_of_the_runs_is_made_and_what_is_missing_has_its_command(
@@ -33,7 +33,7 @@ def test_every_item_of_the_runs_is_made_and_what_is_missing_has_its_command(
     assert [line.split("|")[2].strip() for line in lines if "diversity" in line] == ["not made", "not made"]
     assert "no run tiny-grpo; no run tiny-grpo-entropy" in next(line for line in lines if "Table 1" in line)
 
-    with judge_server(tiny.judge) as judge:
+    with judge_server(runs.judge) as judge:
         assert main([*command, "--judge-url", judge.url, "--judge-model", "m"]) == 0
     assert "not made" not in capsys.readouterr().out + Path("paper/README.md").read_text()
     for name in ("entropy", "within-step", "across-steps", "eigen-ratio", "agreement", "case-study"):
@@ -58,7 +58,7 @@ def test_models_that_were_not_evaluated_are_missing(command: list[str]) -> None:
 def test_another_run_may_stand_for_meds_and_an_item_that_fails_is_named(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny.write_tiny_run(Path("runs/tiny-meds"), 3)
+    runs.write_tiny_run(Path("runs/tiny-meds"), 3)
     RunPaths(Path("runs/tiny-dapo")).metrics.write_text('{"step": 1, "policy_entropy": 1}\n')
     assert main([*command, "--meds", "meds"]) == 2
     page = Path("paper/README.md").read_text()

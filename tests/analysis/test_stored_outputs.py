@@ -1,4 +1,4 @@
-"""Every analysis of small runs prints what is stored in tests/analysis/stored, digit by digit.
+"""Every analysis of small runs prints what is stored in tests/analysis/stored, digit by digit, or refuses them.
 
 If a change is meant, this writes the files again: python -m tests.analysis.test_stored_outputs
 """
@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from analysis import case_study, cost, eigen_ratio, known_mistakes, paper
-from tests.analysis.arithmetic_runs import write_arithmetic_run
-from tests.analysis.tiny import COMMAND, judge, write_tiny
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.tracking.step_log import StepLog
+from tests.analysis.runs import COMMAND, judge, write_arithmetic_run, write_tiny
 from tests.judge.judge_server import judge_server
 
 STORED = Path(__file__).parent / "stored"
@@ -79,6 +80,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", sorted(path.name for path in STORED.iterdir()))
 def test_an_analysis_prints_and_writes_what_is_stored(name: str, found: dict[str, str]) -> None:
     assert found[name] == (STORED / name).read_text()
+
+
+def test_a_run_without_eigen_ratios_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    StepLog(RunPaths(tmp_path).metrics).append(1, {"reward": 1.0})
+    assert eigen_ratio.main([str(tmp_path / "nowhere")]) == eigen_ratio.main([str(tmp_path)]) == 2
+    missing, plain = capsys.readouterr().err.splitlines()
+    assert missing.endswith("nowhere: does not exist. Name the folder of a run that has trained.")
+    assert "logged no eigen ratio. A baseline needs a memory of layer logits too" in plain
 
 
 if __name__ == "__main__":

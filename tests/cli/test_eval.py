@@ -6,7 +6,7 @@ import pytest
 import ray
 from transformers import Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
 from tests.cli.conftest import Meds
 

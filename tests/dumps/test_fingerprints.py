@@ -8,13 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.dumps.fingerprints import Fingerprints
 from meds_openrlhf.dumps.formats import Rollout
-from meds_openrlhf.evaluation.models.loading import know
-from meds_openrlhf.evaluation.models.naming import Model
+from meds_openrlhf.evaluation.models import Model, know
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 

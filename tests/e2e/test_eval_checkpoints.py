@@ -9,10 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models.loading import converted
-from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of
+from meds_openrlhf.evaluation.models import Model, converted, find_models, fingerprint_of
 from tests.e2e.conftest import REPOSITORY
 from tests.ports import free_ports
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from datasets import load_dataset
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
-from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, make_policy
+from meds_openrlhf.arithmetic.tiny_policy import PolicyRecipe, build_char_tokenizer, make_policy
 from meds_openrlhf.gym.problem import made_of
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.rollouts.log import read_rollouts

@@ -34,7 +34,7 @@ def _write_model(folder: Path) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+    from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 
     tokenizer = build_char_tokenizer(CONTEXT_LENGTH)
     torch.manual_seed(0)

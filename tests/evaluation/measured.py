@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from meds_openrlhf.evaluation.problems import Problem
+from meds_openrlhf.evaluation.request import Problem
 from meds_openrlhf.evaluation.results import BenchmarkResult, evaluate
 from meds_openrlhf.evaluation.samples import Sample
 

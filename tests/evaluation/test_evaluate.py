@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from transformers import Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
+from meds_openrlhf.evaluation.request import Request
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
-from meds_openrlhf.evaluation.settings import Request
 from meds_openrlhf.paths import RunPaths
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from vllm import SamplingParams
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 
 FILE = Path(__file__).parents[2] / "examples/calculator_agent.py"
 spec = importlib.util.spec_from_file_location("calculator_agent", FILE)

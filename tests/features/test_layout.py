@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import locate_answers, packed_positions, padded_positions, positions_on_rank
 

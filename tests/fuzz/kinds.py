@@ -21,9 +21,8 @@ from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.sources import Source, read_rows
 from meds_openrlhf.dumps.reading import SUFFIXES, Dump
-from meds_openrlhf.evaluation.problems import read_problems
+from meds_openrlhf.evaluation.request import read_problems, read_settings
 from meds_openrlhf.evaluation.samples import iterate_samples
-from meds_openrlhf.evaluation.settings import read_settings
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.judge.client import ReplyCache

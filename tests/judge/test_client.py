@@ -78,20 +78,25 @@ def test_passing_failures_are_sent_again(tmp_path: Path) -> None:
     assert judge.requests[0].body == judge.requests[4].body
 
 
+HTML, OPENAI = {"Content-Type": "text/html"}, r"Name an OpenAI-compatible server|the last time"
+PACKED = gzip.compress(b" " * 100_000_000)
+
+
 @pytest.mark.parametrize(
-    ("body", "kind"),
+    ("body", "headers", "reason"),
     [
-        *((body, "json") for body in (b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}')),
-        *((body, kind) for body in (b"<html>gateway</html>", b"\xff\xfe") for kind in ("json", "html")),
+        *((body, {}, OPENAI) for body in (b"[]", b'{"choices": []}', b'{"choices": [{"message": {"content": 3}}]}')),
+        *((body, headers, OPENAI) for body in (b"<html>gateway</html>", b"\xff\xfe") for headers in ({}, HTML)),
+        (b" " * (MOST_REPLY + 1), {}, "failed 1 times, the last time with: .*the reply has more than 4 MiB"),
+        (PACKED, {"Content-Encoding": "gzip"}, "failed 1 times, the last time with: .*the reply is compressed"),
     ],
+    ids=lambda value: type(value).__name__,  # the bodies are long
 )
-def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, kind: str) -> None:
-    response = Response(raw=body, headers={"Content-Type": {"json": "application/json", "html": "text/html"}[kind]})
-    with (
-        judge_server(lambda *_: response) as judge,
-        pytest.raises(ConfigError, match=r"--judge-url=.*(Name an OpenAI-compatible server|the last time)"),
-    ):
-        _client(judge, tmp_path).ask_all(_questions(1))
+def test_what_is_no_chat_completion_is_named(tmp_path: Path, body: bytes, headers: dict[str, str], reason: str) -> None:
+    response = Response(raw=body, headers=headers)
+    refused = pytest.raises(ConfigError, match=rf"--judge-url=.*({reason})")
+    with judge_server(lambda *_: response) as judge, refused:
+        _client(judge, tmp_path, tries=1).ask_all(_questions(1))
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
@@ -102,31 +107,26 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
                 _client(judge, tmp_path, timeout=seconds, tries=2).ask_all(_questions(1))
 
 
-def test_a_server_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
-    with judge_server(lambda *_: Response(status=503, raw=b"loading\n the model", headers=AT_ONCE)) as judge:
-        client = _client(judge, tmp_path, tries=3)
-        with pytest.raises(ConfigError, match="failed 3 times, the last time with status 503: loading the"):
-            client.ask_all(_questions(1))
-    assert len(judge.requests) == 3
-
-
 @pytest.mark.parametrize(
-    ("status", "body", "message"),
+    ("status", "body", "message", "requests"),
     [
-        (400, b"too\n long", r"--judge-model=m: the server refuses a request \(400\): too long. .*--response-char"),
-        (403, b"no", r"--judge-model=m: is not available to this key \(403\): no"),
-        (302, b"elsewhere", r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): elsewhere"),
-        (404, b'{"error": {"message": "No `m`.", "type": "NotFoundError", "code": 404}}', r"'m' \(404\): No `m`\.$"),
+        (400, b"too\n long", r"--judge-model=m: the server refuses a request \(400\): too long. .*--response-char", 1),
+        (403, b"no", r"--judge-model=m: is not available to this key \(403\): no", 1),
+        (302, b"elsewhere", r"--judge-url=.*: has no /chat/completions for the model 'm' \(302\): elsewhere", 1),
+        (404, b'{"error": {"message": "No `m`.", "type": "NotFoundError", "code": 404}}', r"'m' \(404\): No `m`\.$", 1),
+        (503, b"loading\n the model", "failed 3 times, the last time with status 503: loading the", 3),
     ],
 )
-def test_what_no_waiting_mends_ends_it_at_once(tmp_path: Path, status: int, body: bytes, message: str) -> None:
+def test_what_no_waiting_mends_ends_it_at_once_and_all_else_after_some_tries(
+    tmp_path: Path, status: int, body: bytes, message: str, requests: int
+) -> None:
     with (
-        judge_server(lambda *_: Response(status=status, raw=body)) as judge,
+        judge_server(lambda *_: Response(status=status, raw=body, headers=AT_ONCE)) as judge,
         pytest.raises(ConfigError, match=message) as refused,
     ):
-        _client(judge, tmp_path, concurrency=1).ask_all(_questions(20))
+        _client(judge, tmp_path, concurrency=1, tries=3).ask_all(_questions(20))
     assert "\n" not in str(refused.value)
-    assert len(judge.requests) == 1
+    assert len(judge.requests) == requests
 
 
 def test_a_refused_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,17 @@ def test_a_reply_comes_back_to_its_own_request_only(tmp_path: Path, reply: Reply
         assert cache.read({**REQUEST, **change}) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"text": "x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"2",
+        b"[" * 9_999,
+        b"\xff",
+        *(b'{"text": %s}' % rest for rest in (b'"x"', b'2, "tokens": 1', b'"2", "tokens": "x"')),
+    ],
+)
 def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> None:
     cache = ReplyCache(tmp_path)
     cache.write(REQUEST, Reply("x", 1))
@@ -274,17 +284,6 @@ def test_a_file_that_is_no_reply_is_named(tmp_path: Path, content: bytes) -> Non
     with pytest.raises(ConfigError, match=r"is not the reply of a judge\. Delete that file") as refused:
         cache.read(REQUEST)
     assert str(cache.path(REQUEST)) in str(refused.value)
-
-
-def test_a_reply_is_bounded_in_size_and_time(tmp_path: Path) -> None:
-    many, packed = b" " * (MOST_REPLY + 1), gzip.compress(b" " * 100_000_000)
-    for response, reason in (
-        (Response("", raw=many), "the reply has more than 4 MiB"),
-        (Response("", raw=packed, headers={"Content-Encoding": "gzip"}), "the reply is compressed"),
-    ):
-        refused = pytest.raises(ConfigError, match=f"failed 1 times, the last time with: .*{reason}")
-        with judge_server(lambda *_, response=response: response) as judge, refused:
-            _client(judge, tmp_path, tries=1).ask_all(_questions(1))
 
 
 def test_a_reply_that_never_ends_is_given_up_in_time(tmp_path: Path) -> None:
@@ -306,12 +305,3 @@ def test_a_reply_that_never_ends_is_given_up_in_time(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"failed 1 times, the last time with: .*no whole reply within 1 s"):
             client.ask_all(_questions(1))
         ended.set()
-
-
-@pytest.mark.parametrize("entry", ['{"text": 2, "tokens": 1}', '{"text": "2", "tokens": "x"}', "[]", "2", "[" * 9_999])
-def test_a_cached_reply_that_is_none_is_named(tmp_path: Path, entry: str) -> None:
-    cache = ReplyCache(tmp_path)
-    cache.write({"model": "m"}, Reply("2", 1))
-    cache.path({"model": "m"}).write_text(entry)
-    with pytest.raises(ConfigError, match="is not the reply of a judge"):
-        cache.read({"model": "m"})

@@ -7,7 +7,7 @@ import pytest
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.problems import read_problems
+from meds_openrlhf.evaluation.request import read_problems
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import kinds_of

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.paths import RunPaths

@@ -1,18 +1,23 @@
-"""The report: everything from the results alone, nothing left out silently, and the laboratory's figures again."""
+"""Verdicts by the rule, and the report: all from the results alone, nothing left out silently."""
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from meds_openrlhf.stats.paired import t_interval
-from studies.report import main, write_report
-from studies.results import read_results
-from studies.study import Run, Study, load_study
-from studies.verdicts import differences_of
-from tests.studies.small import small, write_results
+from meds_openrlhf.stats.estimates import bootstrap_interval, t_interval
+from studies.report import differences_of, judge, main, verdict_of, write_report
+from studies.results import Result, read_results
+from studies.study import Claim, Key, Run, Study, load_study
+from tests.studies.small import result, small, write_results
 
 REPOSITORY = Path(__file__).parents[2]
+UNDECIDED = "cannot be decided with 5 seeds"
+CLAIM = Claim(says="s", method="meds", than="dapo", metric="x/y")
 CLAIMS = {
     "better": {"says": "MEDS is better", "method": "meds", "than": "dapo", "metric": "pass@1"},
     "lower": {"says": "lower", "method": "meds", "than": "dapo", "metric": "pass@1", "direction": "lower"},
@@ -23,6 +28,84 @@ CLAIMS = {
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.chdir(tmp_path)
     return small(tmp_path, claims=CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "changes", "verdict"),
+    [
+        (0.01, 0.03, {}, "holds"),
+        (-0.01, 0.03, {}, UNDECIDED),
+        (-0.03, -0.01, {}, "does not hold"),
+        (0.0, 0.0, {}, UNDECIDED),
+        (-0.01, 0.015, {"matters": 0.02}, "does not hold"),
+        (0.005, 0.015, {"matters": 0.02}, "does not hold"),
+        (0.005, 0.03, {"matters": 0.02}, "holds"),
+        (-0.03, -0.005, {"matters": 0.02, "direction": "lower"}, "holds"),
+        (-0.03, 0.01, {"matters": 0.02, "direction": "lower"}, UNDECIDED),
+        (-0.015, 0.03, {"matters": 0.02, "direction": "lower"}, "does not hold"),
+    ],
+)
+def test_an_interval_gives_a_verdict(low: float, high: float, changes: dict[str, Any], verdict: str) -> None:
+    assert verdict_of((low, high), replace(CLAIM, **changes), 5) == verdict
+
+
+def results_of(study: Study, score: Callable[[Run], float]) -> dict[Key, Result]:
+    """Results whose metric x/y is ``score(run)``."""
+    return {run.key: result(run, 2, curves={"x/y": [[1, score(run)]]}) for run in study.runs()}
+
+
+def test_a_clear_difference_holds_whatever_seeds_and_tasks_do(study: Study) -> None:
+    def score(run: Run) -> float:
+        return 10 * (run.task == "chains") + run.seed + (0.1 + 0.01 * run.seed) * (run.method == "meds")
+
+    verdict, gaps = judge(study, results_of(study, score), CLAIM)
+    assert verdict == "holds"
+    assert gaps == pytest.approx(np.array([[0.11, 0.12, 0.13, 0.14, 0.15]] * 2))
+    low, high = bootstrap_interval(gaps)
+    assert 0.1 < low < 0.13 < high < 0.16
+
+
+@pytest.mark.parametrize(
+    ("interval", "seeds", "verdict"),
+    [
+        ("t", 3, "holds"),
+        ("t", 2, "cannot be decided with 2 seeds"),
+        ("bootstrap", 4, "cannot be decided with 4 seeds"),
+        ("bootstrap", 1, "cannot be decided with 1 seed"),
+    ],
+)
+def test_few_seeds_decide_nothing(interval: str, seeds: int, verdict: str, tmp_path: Path) -> None:
+    rule = {"primary": ["pass@1"], "last": 1, "interval": interval}
+    study = small(tmp_path, seeds=list(range(seeds)), rule=rule)
+    results = results_of(study, lambda run: (1 + run.seed / 100) * (run.method == "meds"))
+    assert judge(study, results, CLAIM)[0] == verdict
+
+
+def test_nothing_is_judged_before_all_runs_are_there(study: Study) -> None:
+    results = results_of(study, lambda run: run.seed * float(run.method == "meds"))
+    del results["chains", "meds", 2]
+    verdict, gaps = judge(study, results, CLAIM)
+    assert verdict == "not judged yet: 1 of 10 pairs are missing"
+    assert gaps.tolist() == [[1, 3, 4, 5]] * 2
+
+
+def test_a_run_without_the_metric_is_a_missing_pair(study: Study) -> None:
+    results = results_of(study, lambda run: 1.0)
+    results |= {run.key: result(run, 2) for run in study.runs() if run.method == "dapo"}
+    verdict, gaps = judge(study, results, CLAIM)
+    assert verdict == "not judged yet: 10 of 10 pairs are missing"
+    assert gaps.shape == (2, 0)
+
+
+def test_two_metrics_of_one_method_are_compared(study: Study) -> None:
+    compared = {"metric": "agreement:a/b", "than": "meds", "than_metric": "agreement:c/d"}
+    claim = replace(CLAIM, **compared, tasks=("sums",))
+    results = {
+        run.key: result(run, 2, agreement={"a/b": 0.8 + run.seed / 100, "c/d": 0.5})
+        for run in study.runs()
+        if run.key[:2] == ("sums", "meds")
+    }
+    assert judge(study, results, claim)[0] == "holds"
 
 
 @pytest.fixture

@@ -24,13 +24,6 @@ def run_named(name: str, **changes: Any) -> Run:
     return next(run for run in small(Path(), **changes).runs() if run.name == name)
 
 
-def test_a_file_is_what_it_says() -> None:
-    found = small(Path())
-    assert (found.name, found.steps, found.seeds, found.evaluated_steps) == ("small", 6, [1, 2, 3, 4, 5], [2, 4, 6])
-    assert found.tasks["sums"].settings == {"actor.model_name_or_path": "policy-{seed}"}
-    assert found.claims["better"].sides == (("meds", "pass@1"), ("dapo", "pass@1"))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

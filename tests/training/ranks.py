@@ -42,7 +42,7 @@ def run_ranks(module: str, ranks: int, *words: object) -> list[str]:
 def save_tiny_policy(folder: Path, dtype: torch.dtype) -> None:
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+    from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 
     config = Qwen2Config(
         vocab_size=261, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,

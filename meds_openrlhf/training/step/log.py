@@ -18,7 +18,7 @@ from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.layout import find_answers
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import innermost
-from meds_openrlhf.stats.estimators import ks_up_to, pass_at_k
+from meds_openrlhf.stats.estimates import ks_up_to, pass_at_k
 from meds_openrlhf.training.step.samples import generated_tokens, is_right
 
 STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 from meds_openrlhf.adapters import plain_name
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.evaluation.models.loading import converted
-from meds_openrlhf.evaluation.models.naming import find_models, fingerprint_of
+from meds_openrlhf.evaluation.models import converted, find_models, fingerprint_of
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.training.openrlhf.access import replaced
 from meds_openrlhf.training.step.policy import PolicyActor

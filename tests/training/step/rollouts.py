@@ -16,7 +16,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
 from meds_openrlhf.features.answer import AnswerLocator

@@ -18,8 +18,7 @@ from ray.util import ActorPool
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, sample_seed
+from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample, sample_seed
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.shortage import Shortage

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 import ray
 
-from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.evaluation.sampling import fleet
-from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings
-from meds_openrlhf.evaluation.sampling.fleet import SamplingEngine, plan_engines
-from meds_openrlhf.evaluation.settings import Settings
+from meds_openrlhf.evaluation import fleet
+from meds_openrlhf.evaluation.fleet import SamplingEngine, plan_engines
+from meds_openrlhf.evaluation.request import Problem, Settings
+from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.ray_cluster import inventory

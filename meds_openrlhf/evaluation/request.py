@@ -1,10 +1,15 @@
-"""What the user asks for, and a label's settings: written before its first sample, and shared by all its samples."""
+"""What an evaluation is asked for: its request, the problem sets, and the settings of a label.
+
+Problem sets are names in a data folder, or files that `meds data prepare` writes. The settings of a label are written
+before its first sample, and shared by all its samples.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,11 +18,17 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import Pattern
 from meds_openrlhf.config.section import fit
-from meds_openrlhf.evaluation.problems import Problem
-from meds_openrlhf.files import read_file, write_atomically
+from meds_openrlhf.data.catalog import CATALOG
+from meds_openrlhf.files import lines_of, open_file, read_file, write_atomically
+from meds_openrlhf.gym.label import is_label
+from meds_openrlhf.gym.problem import require_made
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import inside
 
+PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")
+SUFFIX = ".jsonl"
+# Of models and benchmarks; they name folders, files and table rows.
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}")
 MAX_TOKENS = 7168  # of a response, if no run says how long its own were: the paper's for Qwen3
 SETTINGS = "settings.json"
 # The flag for each setting of a label, and the settings that must agree for labels to be comparable.
@@ -27,6 +38,94 @@ _COMPARED = {
 }
 _KINDS: dict[str, Any] = {"model": str, "fingerprint": str, "benchmarks": dict, "seed": int, "max_tokens": int}
 _FLAGS = {"fingerprint": "MODEL", **_COMPARED, "seed": "--seed"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem: ``prompt`` with the template applied, ``answer`` as the benchmark gives it."""
+
+    id: str
+    prompt: str
+    answer: str
+
+
+def find_benchmarks(words: Sequence[str], data: Path) -> dict[str, list[Problem]]:
+    """Read the problems of each word, a name for ``data/NAME.jsonl`` or a file's path; returns them by name.
+
+    Raises ConfigError if a file is missing or holds something else, or if a name occurs twice.
+    """
+    paths = [_path(word, data) for word in words]
+    names = [path.name.removesuffix(SUFFIX) for path in paths]
+    for name in names:
+        if names.count(name) > 1:
+            raise _error(name, "occurs twice, but results are stored by file name. Rename a file.")
+        if not LABEL.fullmatch(name):
+            raise _error(name, "becomes a file name of results. Use letters, digits and . _ @ + -")
+    return {name: read_problems(path) for name, path in zip(names, paths)}
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read the problems in the order of the file. Numbers become strings as written.
+
+    Raises ConfigError, with file, line and field, if the file is missing or empty, a line is not a JSON object, a field
+    is missing, empty or neither text nor number, an id occurs twice, or a label of reasoning-gym makes no problem.
+    """
+    try:
+        with open_file(path, named_by_user=True) as file:
+            lines = [line.rstrip(b"\r\n") for line in lines_of(file, path)]
+    except OSError as error:
+        raise _error(path, f"cannot be read: {error.strerror}") from error
+    if not lines:
+        raise _error(path, "contains no problems. Make it again with `meds data prepare`.")
+    problems: dict[str, Problem] = {}
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}, line {number}"
+        fields = _fields(where, line)
+        problem = Problem(*(_text(fields, key, where) for key in ("id", "prompt", "answer")))
+        if problems.setdefault(problem.id, problem) is not problem:
+            first = list(problems).index(problem.id) + 1
+            raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
+    try:
+        answers = enumerate((problem.answer for problem in problems.values()), start=1)
+        require_made({f"line {number}": answer for number, answer in answers if is_label(answer)})
+    except ValueError as error:
+        raise _error(path, str(error)) from error
+    return list(problems.values())
+
+
+def _path(word: str, data: Path) -> Path:
+    by_path = word.endswith(SUFFIX) or "/" in word
+    path = Path(word) if by_path else data / f"{word}{SUFFIX}"
+    if path.exists():
+        return path
+    if word in PAPERS:
+        raise _error(word, f"is not at {path}. Make it with `meds data prepare {word}`.")
+    raise _error(word, f"is not at {path}. Name a .jsonl file, or one of {', '.join(PAPERS)}.")
+
+
+def _fields(where: str, line: bytes) -> dict[str, Any]:
+    try:
+        # Keep numbers as written: 0.10 stays 0.10, and long numbers keep all digits.
+        fields = parse_json(line.decode(), parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise _error(where, f"is not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise _error(where, "is not a JSON object, as a problem must be.")
+    return fields
+
+
+def _text(fields: dict[str, Any], key: str, where: str) -> str:
+    if key not in fields:
+        present = ", ".join(sorted(fields)) or "none"
+        raise _error(where, f"has no field {key!r}; it has {present}. Make the file with `meds data prepare`.")
+    text = fields[key]
+    if not isinstance(text, str) or not text.strip():
+        raise _error(where, f"has {json.dumps(text)} in the field {key!r}, which must be a text or a number.")
+    return text
+
+
+def _error(value: object, hint: str) -> ConfigError:
+    return ConfigError("--benchmarks", str(value), hint)
 
 
 @dataclass(frozen=True)

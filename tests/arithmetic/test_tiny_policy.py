@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tokenizers.decoders import DecodeStream
 from transformers import AutoTokenizer, Qwen2Config
 
-from meds_openrlhf.arithmetic.char_tokenizer import build_char_tokenizer, template_pieces
 from meds_openrlhf.arithmetic.problems import PIECES
+from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer, template_pieces
 from meds_openrlhf.data.templates import qwen_math_prompt
 
 TOKENIZER = build_char_tokenizer()

@@ -1,8 +1,12 @@
-"""Figures: one palette, one grid of panels, and files that depend on the numbers alone."""
+"""How results are shown: Markdown tables that read as plain text, numbers as JSON, and figures of one palette.
+
+Files depend on the numbers alone: the same numbers give the same file.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +20,31 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from meds_openrlhf.files import write_atomically
+
+
+def markdown(table: pd.DataFrame, left: int = 1) -> str:
+    """A Markdown table, padded to be readable as plain text; the first ``left`` columns are aligned left."""
+    contents = (table.columns, *table.itertuples(index=False))
+    rows = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in contents]
+    widths = [max(3, *map(len, column)) for column in zip(*rows)]
+    sides = ["<" if number < left else ">" for number in range(len(widths))]
+    lines = [
+        "| " + " | ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths)) + " |"
+        for row in rows
+    ]
+    rules = (f"-{'-' * width}{'-' if side == '<' else ':'}" for width, side in zip(widths, sides))
+    return "\n".join([lines[0], f"|{'|'.join(rules)}|", *lines[1:]])
+
+
+def shown(value: float | None, form: str = ".2f") -> str:
+    """Format a number for a table; None gives an empty string."""
+    return "" if value is None else format(value, form)
+
+
+def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
+    """Write the numbers as JSON. Raises ValueError for NaN, which JSON lacks; use None instead."""
+    write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

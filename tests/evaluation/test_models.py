@@ -6,8 +6,7 @@ import pytest
 
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.evaluation.models import naming
-from meds_openrlhf.evaluation.models.naming import Model, find_models, fingerprint_of
+from meds_openrlhf.evaluation.models import Model, agreed, find_models, fingerprint_of, response_length, runs_among
 from meds_openrlhf.paths import RunPaths
 
 
@@ -100,7 +99,7 @@ def test_what_is_no_model(word: str, message: str, tmp_path: Path) -> None:
 
 def test_responses_are_as_long_as_those_of_the_runs(tmp_path: Path) -> None:
     def length(words: list[str]) -> int | None:
-        return naming.agreed(naming.runs_among(words), "--max-tokens", naming.response_length)
+        return agreed(runs_among(words), "--max-tokens", response_length)
 
     runs = [
         str(make_run(tmp_path / str(length), flags=f"rollout.max_new_tokens: {length}\n").root) for length in (80, 9)
