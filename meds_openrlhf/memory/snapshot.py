@@ -11,8 +11,7 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
-from meds_openrlhf.features.function import MOST_VALUES
-from meds_openrlhf.features.kind import Feature, Kind, features_of_rows
+from meds_openrlhf.features.kind import MOST_VALUES, Feature, Kind, features_of_rows
 from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.errors import MemoryCorruptionError

@@ -12,7 +12,7 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.console import RunConsole
-from meds_openrlhf.features.function import FeatureFunctionError
+from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.ray_cluster import inventory

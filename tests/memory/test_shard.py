@@ -11,13 +11,12 @@ import pytest
 
 from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory import history as history_module
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import History, MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
 from tests.memory.streams import LAYERS, stream
 from tests.memory.written import SETTINGS, answered, files_of, make_shard, run
@@ -97,9 +96,9 @@ def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkey
     shard.recluster()  # nothing was asked before
     shard.observe(1, stream(1, prompts=8, per_step=8)[0])
     clustered = []
-    real = history_module.cluster_sets
+    real = shard_module.cluster_sets
     monkeypatch.setattr(
-        history_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
+        shard_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
     )
     few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
     assert min(shard.observe(2, few).seconds.values()) > 0
@@ -107,7 +106,7 @@ def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkey
     assert clustered == [2]
     shard.recluster()
     shard.observe(3, few)
-    assert clustered == [2, 0]
+    assert clustered == [2, 8, 0]
 
 
 def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,3 +194,25 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
         fresh = make_shard(tmp_path)
         assert question(fresh) == answer
         fresh.close()
+
+
+def add_visit(history: History, prompt: str, count: int) -> None:
+    """A visit of ``count`` rows."""
+    history.add([((prompt, False), count)], np.zeros((count, 1)))
+
+
+@pytest.mark.parametrize("clustered_since", [True, False])
+def test_a_clustering_of_fewer_rows_than_there_are_now_is_dropped(clustered_since: bool) -> None:
+    """Selected, then rows came, and were clustered or not; the older clustering arrives after that."""
+    history = History(1)
+    add_visit(history, "a", 2)
+    add_visit(history, "b", 2)
+    groups = history.find([("a", False), ("b", False)])
+    early = history.select(groups)
+    add_visit(history, "a", 1)
+    if clustered_since:
+        history.set_labels(history.select(groups[:1]), np.array([0, 0, 1], np.int32))
+    history.set_labels(early, np.array([-1, -1, 0, 0], np.int32))
+    assert list(history.stale) == ([] if clustered_since else groups[:1])
+    assert history.labels.tolist() == ([0, 0, 0, 0, 1] if clustered_since else [-2, -2, 0, 0, -2])
+    assert history.clusters == (3 if clustered_since else 1)

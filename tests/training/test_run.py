@@ -6,7 +6,7 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.features.function import FeatureFunctionError
+from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
 from meds_openrlhf.training.run import Run

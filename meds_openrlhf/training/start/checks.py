@@ -300,7 +300,7 @@ def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Require a policy whose layer logits can be recorded; see docs/recorder.md."""
     if args.ds.deepcompile:
         raise ConfigError("ds.deepcompile", True, "compiled code runs no hooks, which the memory needs. Leave it out.")
-    from meds_openrlhf.features.decoder import find_decoder_parts
+    from meds_openrlhf.features.recorder import find_decoder_parts
 
     try:
         unembedding = find_decoder_parts(_without_weights(policy)).unembedding

@@ -11,8 +11,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.features.function import FeatureFunction
-from meds_openrlhf.features.kind import Kind
+from meds_openrlhf.features.kind import FeatureFunction, Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
