@@ -30,6 +30,7 @@ from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import ResponseReader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
+from meds_openrlhf.training.control import start_run_control
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
@@ -38,7 +39,6 @@ from meds_openrlhf.training.step.engine import restartable_engines
 from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 from meds_openrlhf.training.step.update import CriticActor
-from meds_openrlhf.training.watch.control import start_run_control
 
 logger = logging.getLogger(__name__)
 
