@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import batches_in
+from meds_openrlhf.memory.log import batches_in, rows_by_step
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
 from meds_openrlhf.memory.shard import History
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
@@ -88,10 +87,7 @@ class StoredMemory:
 
         Raises MemoryCorruptionError if a file is damaged.
         """
-        folders = [batches_in(folder, self.schema) for folder in self.paths.shard_folders().values()]
-        for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
-            rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
-            yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
+        return rows_by_step(self.paths, self.schema)
 
     def table(self) -> pa.Table:
         """Return all rows, ordered by step and ``sample``; raises as `rows_by_step`."""

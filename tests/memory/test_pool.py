@@ -21,10 +21,9 @@ from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
-from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.shard import MemoryShard
-from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.snapshot import rewrite_memory, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.conftest import RayCluster

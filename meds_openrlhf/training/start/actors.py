@@ -21,9 +21,8 @@ from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
-from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, rewrite_memory, write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
