@@ -199,11 +199,7 @@ class LayerLogitRecorder:
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        *,
-        groups: Sequence[Any] = (),
-        function: FeatureFunction | None = None,
+        self, model: torch.nn.Module, *, groups: Sequence[Any] = (), function: FeatureFunction | None = None
     ) -> None:
         self._parts = find_decoder_parts(model)
         adapted = self._parts.unembedding

@@ -28,9 +28,9 @@ from tests.e2e.runs import (
     require_memory_at_work,
     wait_for_step,
 )
+from tests.processes import wait_until
 from tests.tracking.wandb_file import axes_of, history_of, read_wandb_file
 from tests.tracking.wandb_server import wandb_server
-from tests.waiting import wait_until
 
 WANDB_KEY = "b7" * 20
 

@@ -27,9 +27,8 @@ from meds_openrlhf.memory.snapshot import rewrite_memory, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.conftest import RayCluster
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import FORMAT, SETTINGS, answered, answered_by_one, run
-from tests.waiting import wait_until
+from tests.memory.written import FORMAT, LAYERS, SETTINGS, answered, answered_by_one, run, stream
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -23,8 +23,7 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
 from meds_openrlhf.memory.shard import History, MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, answered, answered_by_one, files_of, make_shard, run
+from tests.memory.written import LAYERS, SETTINGS, answered, answered_by_one, files_of, make_shard, run, stream
 
 
 def crash(shard: MemoryShard) -> None:

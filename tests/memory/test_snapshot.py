@@ -26,8 +26,7 @@ from meds_openrlhf.memory.snapshot import (
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.failing import failing
-from tests.memory.streams import stream
-from tests.memory.written import WrittenMemory, answered_by_one, files_of
+from tests.memory.written import WrittenMemory, answered_by_one, files_of, stream
 
 FEATURES = {"layers": "last-half", "difference": "none"}
 FORMAT = MemoryFormat(2, 8, {"architecture": "Qwen2ForCausalLM", "layers": 8}, FEATURES)

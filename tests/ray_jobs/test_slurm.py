@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_ports
+from tests.processes import free_ports
 
 pytestmark = pytest.mark.e2e
 
@@ -106,10 +106,7 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     code, output = finish(start_job(folder, "c.yaml", "--a.b=it's", END="0", RAY_START_ARGS="--x --y"))
     assert code == 0
     asked = notes(folder, "srun")
-    assert asked[:2] == [
-        "node-0 hostname -I",
-        "node-0 python3 -m meds_openrlhf.runtime.ray_token c.yaml --a.b=it's",
-    ]
+    assert asked[:2] == ["node-0 hostname -I", "node-0 python3 -m meds_openrlhf.runtime.ray_token c.yaml --a.b=it's"]
     assert re.search(r"^token \S+/token$", output, re.MULTILINE)
     assert not (folder / "token").exists()
     starts = [line for line in asked if " ray start " in line]

@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 import torch
 
 from meds_openrlhf.training.openrlhf import cpu
-from tests.ports import free_ports
+from tests.processes import free_ports
 
 
 def run_ranks(module: str, ranks: int, *words: object) -> list[str]:

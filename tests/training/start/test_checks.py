@@ -106,10 +106,7 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{CRITIC.replace('some/critic', 'hybrid')} --ds.packing_samples", "ds.packing_samples=True: joins responses"),
     ],
     checks.require_renewable_weights: [
-        (
-            "--actor.model_name_or_path=latent",
-            "latent: has latent attention (kv_lora_rank), and",
-        ),
+        ("--actor.model_name_or_path=latent", "latent: has latent attention (kv_lora_rank), and")
     ],
     checks.require_exploration: [
         (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
