@@ -15,6 +15,10 @@ from meds_openrlhf.training.start.prepare import CHECKED_LABELS, require_labels
 GYM_LABEL = GymLabel(task="chain_sum", size=1, seed=0, index=0).as_text()
 
 
+def ask(labels: list[Any], reward: str | None = "math", column: str | None = "answer", resume: bool = False) -> None:
+    require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, column, resume)
+
+
 def count_too_long(texts: list[str], **options: object) -> int:
     """With a token for each character, and four of them for a prompt unless ``options`` say otherwise."""
     flags = {"apply_chat_template": False, "input_template": None, "input_key": "prompt", "max_len": 20, **options}
@@ -48,27 +52,15 @@ def test_a_set_of_nothing_but_too_long_prompts_is_refused() -> None:
     ],
 )
 def test_a_reward_that_cannot_read_the_labels_is_refused(reward: str, label: str, message: str) -> None:
-    def ask(reward: str | None, label: str | int, column: str | None = "answer") -> None:
-        labels = [GYM_LABEL if reward == "gym" else "1", label]
-        require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, column)
-
     with pytest.raises(ConfigError, match=message):
-        ask(reward, label)
+        ask([GYM_LABEL if reward == "gym" else "1", label], reward)
     with pytest.raises(ConfigError, match=r"data.label_key: names no column, and meds.reward=math compares"):
-        ask("math", label, column=None)
-    ask(None, label, column=None)
+        ask([label], column=None)
+    ask([label], None, column=None)
     with pytest.raises(ConfigError, match=r"data.label_key: reasoning-gym refuses chain_sun .ValueError: Dataset"):
-        require_labels(
-            RunConfig(MedsSettings(run_dir="x", reward="gym"), {}),
-            {"answer": [GYM_LABEL.replace("sum", "sun")]},
-            "answer",
-        )
-    for fitting in (("gym", GYM_LABEL), ("math", "42"), (None, GYM_LABEL), ("math", 42)):
-        ask(*fitting)
-
-
-def ask(labels: list[Any], reward: str = "math", resume: bool = False) -> None:
-    require_labels(RunConfig(MedsSettings(run_dir="x", reward=reward), {}), {"answer": labels}, "answer", resume)
+        ask([GYM_LABEL.replace("sum", "sun")], "gym")
+    for fitting, its_reward in ((GYM_LABEL, "gym"), ("42", "math"), (GYM_LABEL, None), (42, "math")):
+        ask([fitting] * 2, its_reward)
 
 
 @pytest.mark.parametrize("reward", ["math", "math-signed", "math-format", "math-string"])
