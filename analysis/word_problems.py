@@ -217,9 +217,7 @@ def _last(wording: str, values: dict[str, Fraction]) -> Fraction:
     return _value(re.findall(r"\[(.*?)\]", wording)[-1], values)
 
 
-def _response(
-    wording: str, values: dict[str, Fraction], unit: str, style: str, draws: random.Random
-) -> str:
+def _response(wording: str, values: dict[str, Fraction], unit: str, style: str, draws: random.Random) -> str:
     """A response with these steps in this style."""
     equation = _latex if style == "latex" else _plain
     text = re.sub(r"\{(.*?)\}", lambda found: _number(_value(found[1], values)), wording)

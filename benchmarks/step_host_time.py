@@ -44,6 +44,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import ray_connection
+from meds_openrlhf.training.control import start_run_control
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext
@@ -53,7 +54,6 @@ from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
 from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
-from meds_openrlhf.training.watch.control import start_run_control
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
 LAYERS = 28

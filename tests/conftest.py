@@ -12,8 +12,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.ports import free_ports, listens
-from tests.servers import has_a_node, ray_head_command, running
+from tests.processes import free_ports, has_a_node, listens, ray_head_command, running
 
 # No test is about time, and a busy machine is no failure.
 settings.register_profile("untimed", deadline=None)

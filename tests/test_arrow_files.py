@@ -7,13 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from meds_openrlhf.arrow_files import (
-    DamagedArrowError,
-    decoded_bytes,
-    read_arrow,
-    require_no_nulls,
-    rows_of_parquet,
-)
+from meds_openrlhf.arrow_files import DamagedArrowError, decoded_bytes, read_arrow, require_no_nulls, rows_of_parquet
 from meds_openrlhf.files import UnusableFileError
 
 PATH = Path("some.arrow")

@@ -10,7 +10,7 @@ import pytest
 
 from meds_openrlhf import locks
 from meds_openrlhf.locks import FolderInUseError, NoLocksError, lock_folder, try_lock
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 
 def opened(path: Path) -> int:

@@ -81,15 +81,11 @@ class DiversityTracker:
     """
 
     def __init__(self, window: int = WINDOW) -> None:
-        self._remembered: deque[Moments] = deque(maxlen=window)  # of each step
-        self._right: deque[Moments] = deque(maxlen=window)
-        self._within: deque[Moments] = deque(maxlen=window)  # of remembered rollouts, less the mean of their prompt
-        self._all_right = deque([NO_MOMENTS], maxlen=1)
-        self._saved = {
-            "remembered": self._remembered,
-            "right": self._right,
-            "within": self._within,
-            "all_right": self._all_right,
+        self._saved: dict[str, deque[Moments]] = {
+            "remembered": deque(maxlen=window),  # of each step
+            "right": deque(maxlen=window),
+            "within": deque(maxlen=window),  # of remembered rollouts, less the mean of their prompt
+            "all_right": deque([NO_MOMENTS], maxlen=1),
         }
 
     def add(
@@ -100,14 +96,15 @@ class DiversityTracker:
         ``stored`` are the moments of all stored rows, ``prompts`` (n,) numbers of the stored rollouts' prompts. A
         metric is left out if there are too few vectors for it.
         """
-        self._remembered.append(Moments.of(remembered))
-        self._within.append(Moments.of(_less_group_means(np.asarray(remembered, float), prompts)))
-        self._right.append(Moments.of(right))
-        self._all_right.append(self._all_right[0].merge(self._right[-1]))
+        saved = self._saved
+        saved["remembered"].append(Moments.of(remembered))
+        saved["within"].append(Moments.of(_less_group_means(np.asarray(remembered, float), prompts)))
+        saved["right"].append(Moments.of(right))
+        saved["all_right"].append(saved["all_right"][0].merge(saved["right"][-1]))
         return {
-            **_ratios("", self._remembered, stored),
-            **_ratios("_within", self._within),
-            **_ratios("_right", self._right, self._all_right[0]),
+            **_ratios("", saved["remembered"], stored),
+            **_ratios("_within", saved["within"]),
+            **_ratios("_right", saved["right"], saved["all_right"][0]),
         }
 
     def save(self, path: Path) -> None:

@@ -12,13 +12,6 @@ from meds_openrlhf.config.errors import ConfigError
 FloatArray = NDArray[np.float64]
 
 
-def unit_vectors(vectors: FloatArray) -> FloatArray:
-    """Scale ``vectors`` (n, d) to length 1; a zero vector stays zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: FloatArray = vectors / np.where(norms > 0, norms, 1.0)
-    return unit
-
-
 @dataclass(frozen=True)
 class FeatureTransform:
     """Select layers, optionally take differences, optionally scale to unit length (Sections 3.1 and 5.3 of the paper).
@@ -50,7 +43,11 @@ class FeatureTransform:
 
     def scale(self, selected: FloatArray) -> FloatArray:
         """Map (n, d) selected logits to the (n, d) vectors to cluster; a zero vector stays zero."""
-        return selected if self.normalize == "none" else unit_vectors(selected)
+        if self.normalize == "none":
+            return selected
+        norms = np.linalg.norm(selected, axis=1, keepdims=True)
+        unit: FloatArray = selected / np.where(norms > 0, norms, 1.0)
+        return unit
 
     def __call__(self, layer_logits: NDArray[np.floating]) -> FloatArray:
         """Map (n, N) logits of all layers to (n, d) float64 feature vectors."""

@@ -6,9 +6,11 @@ the specification.
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
 
@@ -108,6 +110,14 @@ def batches_in(folder: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         except FileNotFoundError as error:
             if step_files(folder)[0] == files:
                 raise MemoryCorruptionError(f"{error.filename}: leads nowhere; restore it from a backup") from error
+
+
+def rows_by_step(paths: MemoryPaths, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each step with rows, and its rows from all shards, ordered by ``sample``; raises as `batches_in`."""
+    folders = [batches_in(folder, schema) for folder in paths.shard_folders().values()]
+    for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
+        rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
+        yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
 
 
 def lock_shard(folder: Path, seconds: float | None) -> BinaryIO:

@@ -1,24 +1,36 @@
-"""The format that identifies a memory, and the manifests of its snapshots: small JSON files, committed by rename."""
+"""The format that identifies a memory, and the manifests of its snapshots: small JSON files, committed by rename.
+
+A memory is rewritten, so that it goes on with another number of shards, together with both.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import logging
+import shutil
+from collections.abc import Container
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MOST_SHARDS, MedsSettings
-from meds_openrlhf.features.function import MOST_VALUES
-from meds_openrlhf.features.kind import Feature, Kind, features_of_rows
+from meds_openrlhf.features.kind import MOST_VALUES, Feature, Kind, features_of_rows
 from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import LogState
+from meds_openrlhf.memory.log import LogState, lock_shard, rows_by_step, write_rows
+from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, step_of
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
+logger = logging.getLogger(__name__)
 FORMAT_VERSION = 3
 # Fields of a format that this version does not have, by dotted name, with their defaults.
 REMOVED: dict[str, Any] = {
@@ -72,7 +84,7 @@ class MemoryFormat:
 
 def read_format(paths: MemoryPaths) -> MemoryFormat | None:
     """Return the format of the memory in ``paths``, or None if there is none yet."""
-    # Without a format file, `reshard.rewrite_memory` was interrupted, and the old folder has the format.
+    # Without a format file, `rewrite_memory` was interrupted, and the old folder has the format.
     path = paths.format if paths.format.exists() else paths.before.format
     return _parse_format(_read_json(path), path) if path.exists() else None
 
@@ -137,3 +149,72 @@ def _read_json(path: Path) -> Any:
         return parse_json(read_file(path))
     except (OSError, ValueError) as error:
         raise MemoryCorruptionError(f"{path}: cannot be read ({error})") from error
+
+
+def rewrite_memory(
+    paths: MemoryPaths,
+    wanted: MemoryFormat,
+    lock_seconds: float | None = WAIT_SECONDS,
+    checkpoints: Container[str] | None = None,
+) -> None:
+    """Rewrite the memory at ``paths`` if it has another number of shards than ``wanted``.
+
+    The next start undoes an interrupted rewrite, and begins again if it is still wanted: the old files stay in
+    ``memory-before`` until ``format.json``, the last new file, is written. A snapshot of none of the ``checkpoints``
+    (None: all are of one), such as one of steps that a restart has undone, is skipped with a warning if it does not
+    match the files. Raises MemoryCorruptionError, with nothing changed, if a file or another snapshot is damaged, and
+    MemoryBusyError if another process writes to the memory.
+    """
+    old = paths.before
+    if old.root.exists():  # a rewrite was interrupted, in the middle or at the very end
+        is_whole = paths.format.exists()
+        shutil.rmtree(old.root if is_whole else paths.root, ignore_errors=True)
+        if not is_whole:
+            old.root.rename(paths.root)
+    found = read_format(paths)
+    if found is None or found.shards == wanted.shards:
+        return
+    with ExitStack() as locks:
+        for folder in paths.shard_folders().values():
+            locks.enter_context(lock_shard(folder, lock_seconds))
+        changed = replace(found, shards=wanted.shards)
+        parts = _split(paths, found.layers, changed.shards)
+        snapshots = {}
+        for manifest in paths.manifests():
+            try:
+                snapshots[manifest.stem] = _of_parts(read_snapshot(manifest), parts, paths, manifest.stem, changed)
+            except MemoryCorruptionError as error:
+                if checkpoints is None or manifest.stem in checkpoints:
+                    raise
+                logger.warning("a snapshot is skipped: %s", error)
+        paths.root.rename(old.root)
+        for number, batches in enumerate(parts):
+            if batches:
+                write_rows(paths.shard(number), batches, Sharding(number, len(parts)))
+        for name, snapshot in snapshots.items():
+            commit_snapshot(paths, name, snapshot)
+        write_format(paths, changed)
+        shutil.rmtree(old.root)
+
+
+def _split(paths: MemoryPaths, layers: int, shards: int) -> list[list[pa.RecordBatch]]:
+    """Return all rows of a memory, in batches of a step, for each of another number of shards."""
+    parts: list[list[pa.RecordBatch]] = [[] for _ in range(shards)]
+    for _, rows in rows_by_step(paths, log_schema(layers)):
+        owners = owners_of(rows, shards)
+        for number in np.unique(owners).tolist():
+            parts[number].append(rows.filter(pa.array(owners == number)))
+    return parts
+
+
+def _of_parts(
+    snapshot: Snapshot, parts: list[list[pa.RecordBatch]], paths: MemoryPaths, name: str, new: MemoryFormat
+) -> Snapshot:
+    """Return the source's snapshot ``name`` for the ``parts``. Raises MemoryCorruptionError if rows are missing."""
+    step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
+    counts = [sum(len(batch) for batch in batches if step_of(batch) <= step) for batches in parts]
+    if sum(counts) != wanted:
+        text = f"has {sum(counts)} rows up to step {step}, and its snapshot {name} has {wanted}"
+        raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
+    rows = {paths.shard(number).name: count for number, count in enumerate(counts)}
+    return Snapshot(new, LogState(step, rows))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ from meds_openrlhf.config.method import ANSWERS
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory import log
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.history import History
+from meds_openrlhf.memory.log import batches_in, rows_by_step
 from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
+from meds_openrlhf.memory.shard import History
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths, RunPaths, entries_of
 
@@ -83,26 +82,19 @@ class StoredMemory:
             raise ConfigError("meds.memory.preset", meds.memory.preset, hint)
         return transform_of(meds, self.format.layers)
 
-    def batches_in(self, folder: Path) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in a shard's folder, a batch for each step; its schema names the shard.
+    def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield each step with rows, and its rows from all shards, ordered by ``sample``.
 
         Raises MemoryCorruptionError if a file is damaged.
         """
-        return log.batches_in(folder, self.schema)
-
-    def rows_by_step(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield each step with rows, and its rows from all shards, ordered by ``sample``; raises as `batches_in`."""
-        folders = map(self.batches_in, self.paths.shard_folders().values())
-        for step, batches in groupby(heapq.merge(*folders, key=step_of), key=step_of):
-            rows = pa.concat_batches([batch.replace_schema_metadata(None) for batch in batches])
-            yield step, rows.take(pa.array(np.argsort(rows.column("sample").to_numpy(), kind="stable")))
+        return rows_by_step(self.paths, self.schema)
 
     def table(self) -> pa.Table:
-        """Return all rows, ordered by step and ``sample``; raises as `batches_in`."""
+        """Return all rows, ordered by step and ``sample``; raises as `rows_by_step`."""
         return pa.Table.from_batches([rows for _, rows in self.rows_by_step()], self.schema)
 
     def load(self, meds: MedsSettings) -> LoadedRows:
-        """Read all rows and cluster them with these settings; raises as `transform` and `batches_in`."""
+        """Read all rows and cluster them with these settings; raises as `transform` and `rows_by_step`."""
         transform = self.transform(meds)
         history = History(transform.dimensions(self.format.layers))
         parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
@@ -228,7 +220,7 @@ def verify_memory(memory: StoredMemory) -> Verification:
     for folder in memory.paths.shard_folders().values():
         keys[folder.name] = []
         try:
-            for batch in memory.batches_in(folder):
+            for batch in batches_in(folder, memory.schema):
                 step, sharding = step_of(batch), Sharding.of(batch.schema)
                 keys[folder.name] += ((step << 32) | batch.column("sample").to_numpy().astype(int)).tolist()
                 owners = owners_of(batch, sharding.shards)

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.arrow_files import DamagedArrowError, decoded_bytes, read_arrow
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.function import MOST_VALUES
-from meds_openrlhf.features.kind import transform_of
+from meds_openrlhf.features.kind import MOST_VALUES, transform_of
 from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows

@@ -1,4 +1,7 @@
-"""A whole run: lock the run folder, check, place the run, start all actors, follow them, save the model."""
+"""A whole run: lock the run folder, check, place the run, start all actors, follow them, save the model.
+
+The driver forwards news and stop requests, and monitors the processes whose loss ends the run.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,28 @@ import ray
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.console import RunConsole
-from meds_openrlhf.features.function import FeatureFunctionError
+from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.groups import release, reserve
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.run_folder import run_paths_of, set_back, sole_driver_of
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import RunLostError, innermost
-from meds_openrlhf.runtime.losses import Member, actors_of_this_job, loss_behind
+from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss, loss_behind
 from meds_openrlhf.runtime.ray_connection import ray_connection
 from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.trackers import wanted_trackers
+from meds_openrlhf.training.control import StepReport, Stopped
 from meds_openrlhf.training.openrlhf import cpu
 from meds_openrlhf.training.start.placing import Placement, place_when_free
 from meds_openrlhf.training.start.prepare import Job, prepare
-from meds_openrlhf.training.watch.follow import follow, members_of
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
+POLL_SECONDS = 0.5
+CENSUS_SECONDS = 5.0  # between two looks for lost actors
+# The halves of an asynchronous trainer, which the driver knows only by their class names.
+HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
 
 
 def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, console: RunConsole) -> None:
@@ -110,8 +117,7 @@ class Run:
         actors = start_actors(self.job, self.placement, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         self.job.paths.model_complete.unlink(missing_ok=True)  # of a policy that was trained to an earlier end
-        training, control = actors.trainer.fit.remote(), actors.control
-        stopped = follow(training, control, self.members, self.console, self.interruptions, self.trackers)
+        stopped = self.follow(actors.trainer.fit.remote(), actors.control)
         if stopped is not None:
             resume = f"checkpoint {stopped.tag} is saved, resume with --resume"
             saved = resume if stopped.tag else "ckpt.disable_ds: not saved"
@@ -119,3 +125,60 @@ class Run:
         ray.get(actors.models["policy"].async_save_model())
         if "critic" in actors.models and self.placement.args.critic.save_value_network:
             ray.get(actors.models["critic"].async_save_model())
+
+    def follow(self, training: Any, control: Any) -> Stopped | None:
+        """Follow the call ``training`` until it returns or the trainer reports that it stopped.
+
+        ``control`` is the handle of the run's RunControl. Raises RunLostError if a vital process is lost,
+        WatchdogExpired if there is no progress, and any error of the call.
+        """
+        next_census, passed_on = 0.0, False
+        self.interruptions.rewind_watchdog()
+        self.interruptions.patient = True
+        try:
+            while True:
+                done, _ = ray.wait([training], timeout=POLL_SECONDS)
+                for line in self.trackers.poll():
+                    self.console.say(line)
+                stopped = self._take_news(control)
+                if stopped is not None:
+                    return stopped
+                if done:
+                    ray.get(training)
+                    return None
+                if self.interruptions.expired:
+                    raise WatchdogExpired
+                if self.interruptions.noted is not None and not passed_on:
+                    control.request_stop.remote()
+                    self.console.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
+                    passed_on = True
+                if time.monotonic() >= next_census:
+                    if loss := first_loss(self.members):
+                        raise RunLostError(loss)
+                    next_census = time.monotonic() + CENSUS_SECONDS
+        finally:
+            self.interruptions.patient = False
+            self.interruptions.rewind_watchdog()
+
+    def _take_news(self, control: Any) -> Stopped | None:
+        for news in ray.get(control.take_news.remote()):
+            if isinstance(news, Stopped):
+                return news
+            if isinstance(news, StepReport):
+                self.console.step(news.step, news.metrics)
+            else:
+                self.console.say(news)
+            self.interruptions.rewind_watchdog()
+        return None
+
+
+def members_of(trainer: Any, engines: list[Any], groups: dict[str, Any], shards: list[Any]) -> list[Member]:
+    """Return all actors of a run, including actors that only the actor table lists."""
+    vital = {"trainer": trainer}
+    for role, group in groups.items():
+        vital |= {f"{role} rank {rank}": handle for rank, handle in enumerate(group._actor_handlers)}
+    others = {f"vLLM engine {number}": handle for number, handle in enumerate(engines)}
+    others |= {f"memory shard {number}": handle for number, handle in enumerate(shards)}
+    known = [Member(name, handle._actor_id.hex(), name in vital) for name, handle in (vital | others).items()]
+    ids = {member.actor_id for member in known}
+    return known + [member for member in actors_of_this_job(HALVES) if member.actor_id not in ids]

@@ -7,8 +7,7 @@ import pytest
 from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.paths import RunPaths
 from tests.cli.base_installation import REPOSITORY, make_site, run_program
-from tests.memory.streams import stream
-from tests.memory.written import WrittenMemory
+from tests.memory.written import WrittenMemory, stream
 
 CONFIG = str(REPOSITORY / "configs/cpu/meds.yaml")
 GPU = "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"

@@ -13,8 +13,7 @@ from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from tests.cli.conftest import Meds
-from tests.memory.streams import stream
-from tests.memory.written import SETTINGS, WrittenMemory, files_of
+from tests.memory.written import SETTINGS, WrittenMemory, files_of, stream
 
 
 def question(number: int) -> str:

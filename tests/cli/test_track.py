@@ -13,9 +13,9 @@ from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.tracking import sending
 from tests.cli.conftest import Meds
+from tests.processes import DEADLINE
 from tests.tracking.wandb_server import wandb_server
 from tests.tracking.written_run import WrittenRun, without_trackers
-from tests.waiting import DEADLINE
 
 
 @pytest.fixture

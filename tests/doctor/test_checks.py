@@ -22,7 +22,7 @@ from meds_openrlhf.doctor.checks import (
 from tests.failing import failing
 from tests.http_server import JsonHandler, serving
 from tests.placement.clusters import found_shape
-from tests.ports import free_ports
+from tests.processes import free_ports
 
 TOKEN = ".meds-doctor-x"
 KEY = "0123456789abcdef" * 2

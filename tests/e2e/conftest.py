@@ -15,8 +15,7 @@ import pytest
 
 from meds_openrlhf.paths import RunPaths
 from tests.e2e.runs import Run
-from tests.ports import free_ports
-from tests.servers import answers, ray_head_command, running
+from tests.processes import answers, free_ports, ray_head_command, running
 
 BIN = Path(sys.executable).parent
 MEDS = [sys.executable, "-m", "meds_openrlhf.cli.main"]

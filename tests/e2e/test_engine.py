@@ -9,7 +9,7 @@ import pytest
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from meds_openrlhf.training.openrlhf import cpu
 from tests.e2e.conftest import TOKEN
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 SEQUENCES, TOKENS, SAMPLES = 24, 512, 8
 

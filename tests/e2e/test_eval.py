@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MEDS, finished, start
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 PROBLEMS, N = 8, 64
 

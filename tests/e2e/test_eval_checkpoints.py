@@ -1,22 +1,52 @@
 """DeepSpeed's checkpoints, of two ranks, become the models that they are of."""
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
+from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.models import Model, converted, find_models, fingerprint_of
-from tests.e2e.conftest import REPOSITORY
-from tests.ports import free_ports
+from meds_openrlhf.paths import RunPaths
+from tests.training.ranks import run_ranks, save_tiny_policy
 
-RANKS = 2
-SIZES = dict(vocab_size=261, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3)
+
+def main(rank: int, ranks: int, port: str, run_of_zero_2: str, run_of_zero_3: str) -> None:
+    """One rank of two small trainings with DeepSpeed: checkpoints as runs leave them, and true weights."""
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
+    for stage, folder in {2: run_of_zero_2, 3: run_of_zero_3}.items():
+        train(rank, stage, RunPaths(Path(folder)))
+
+
+def train(rank: int, stage: int, paths: RunPaths) -> None:
+    """One step, and its checkpoint."""
+    import deepspeed
+
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(paths.root / "base"), dtype=torch.bfloat16)
+    settings = {
+        "train_micro_batch_size_per_gpu": 1,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": stage, "stage3_gather_16bit_weights_on_model_save": True},
+        "zero_allow_untested_optimizer": True,
+    }
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    engine: Any = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)[0]
+    tokens = torch.arange(rank, rank + 16)[None]
+    engine.backward(engine(input_ids=tokens, labels=tokens).loss)
+    engine.step()
+    engine.save_checkpoint(str(paths.policy_checkpoints), tag="global_step1")
+    weights = engine._consolidated_16bit_state_dict() if stage == 3 else engine.module.state_dict()
+    if rank == 0:
+        save_file({name: weight.clone() for name, weight in weights.items()}, paths.root / "true.safetensors")
+        mark_complete(paths, "global_step1", 1)
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +54,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """A run's folder with one checkpoint for each ZeRO stage; the second's output layer is its embedding."""
     folders = {stage: tmp_path_factory.mktemp(f"zero{stage}") for stage in (2, 3)}
     for stage, folder in folders.items():
-        Qwen2Config(**SIZES, num_key_value_heads=3, tie_word_embeddings=stage == 3).save_pretrained(folder / "base")
-        build_char_tokenizer().save_pretrained(folder / "base")
+        save_tiny_policy(folder / "base", torch.bfloat16, tied=stage == 3)
         (folder / "config.yaml").write_text(f"meds: {{run_dir: x}}\nactor.model_name_or_path: {folder / 'base'}\n")
-    port = str(free_ports(1)[0])
-    script = [sys.executable, "-m", "tests.e2e.checkpoint_worker"]
-    ranks = [
-        subprocess.Popen([*script, str(rank), str(RANKS), port, *map(str, folders.values())], cwd=REPOSITORY)
-        for rank in range(RANKS)
-    ]
-    assert [rank.wait(300) for rank in ranks] == [0] * RANKS
+    run_ranks(__name__, 2, *folders.values())
     return folders
 
 

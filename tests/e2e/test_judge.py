@@ -17,8 +17,7 @@ from analysis import new_paths
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
 from tests.analysis.runs import Rollout, kind, write_log, write_run
 from tests.e2e.conftest import REPOSITORY, environment
-from tests.ports import free_ports
-from tests.servers import answers, running
+from tests.processes import answers, free_ports, running
 
 pytestmark = pytest.mark.slow
 

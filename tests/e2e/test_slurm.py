@@ -10,9 +10,8 @@ import pytest
 
 from tests.e2e.conftest import BIN
 from tests.e2e.runs import processes_of
-from tests.ports import free_ports
-from tests.ray_jobs.slurm_commands import notes, start_job, write_command
-from tests.waiting import wait_until
+from tests.processes import free_ports, wait_until
+from tests.ray_jobs.test_slurm import notes, start_job, write_command
 
 # In place of the training: uses every node, then works until it is told to stop; SIGTERM is not how it is told.
 DRIVER = f"""#!{sys.executable}

@@ -16,7 +16,7 @@ from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
 from tests.e2e.conftest import REPOSITORY, environment, finish, start
 from tests.e2e.runs import processes_of, wait_for_step
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 NAMES = ["sums-dapo-1", "sums-meds-1", "sums-dapo-2", "sums-meds-2"]
 

@@ -23,7 +23,7 @@ from tests.e2e.runs import (
     rows_until,
     wait_for_step,
 )
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 CHECKPOINT = 3  # in the middle of an epoch
 KEY_AT_HOME = f"{'keyathome':x<40}"

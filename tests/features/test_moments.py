@@ -72,10 +72,7 @@ def test_all_window_and_step_of_wrong_and_right_ones(tmp_path: Path) -> None:
             tracker = reloaded(tracker, tmp_path)
     within = [rows - np.concatenate([[part.mean(0)] * len(part) for part in np.split(rows, (2, 5))]) for rows in wrong]
     assert metrics == pytest.approx(
-        {
-            "meds/eigen_ratio_within_step": ratio(within[6:]),
-            "meds/eigen_ratio_within_window": ratio(within[4:]),
-        }
+        {"meds/eigen_ratio_within_step": ratio(within[6:]), "meds/eigen_ratio_within_window": ratio(within[4:])}
         | {
             f"meds/eigen_ratio{kind}_{span}": ratio(steps[first:])
             for kind, steps in (("", wrong), ("_right", right))

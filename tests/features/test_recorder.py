@@ -8,7 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from meds_openrlhf.features import recorder as recorder_module
-from meds_openrlhf.features.function import FeatureFunction
+from meds_openrlhf.features.kind import FeatureFunction
 from meds_openrlhf.features.layout import packed_positions, padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
 from tests.features.models import CONFIGS, LAYERS, VOCABULARY, make_model, the_long_way, with_adapters

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from tests.ports import free_ports
+from tests.processes import free_ports
 
 ON_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -21,16 +21,14 @@ from meds_openrlhf.features.moments import Moments
 from meds_openrlhf.memory import pool as pool_module
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.pool import GAUGES, MemoryPool, start_shards
-from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.shard import MemoryShard
-from meds_openrlhf.memory.snapshot import write_format
+from meds_openrlhf.memory.snapshot import rewrite_memory, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import MemoryPaths
 from tests.conftest import RayCluster
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import FORMAT, SETTINGS, answered, answered_by_one, run
-from tests.waiting import wait_until
+from tests.memory.written import FORMAT, LAYERS, SETTINGS, answered, answered_by_one, run, stream
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

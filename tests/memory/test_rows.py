@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from meds_openrlhf.memory.rows import (
-    incoming_schema,
-    layer_logits_of,
-    log_schema,
-    make_rows,
-    prompt_key,
-    shard_of,
-)
+from meds_openrlhf.memory.rows import incoming_schema, layer_logits_of, log_schema, make_rows, prompt_key, shard_of
 
 
 def test_keys_and_routing_are_the_same_everywhere() -> None:

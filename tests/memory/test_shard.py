@@ -1,26 +1,29 @@
 """One shard, driven directly: what it answers, when, and what is left after it dies."""
 
+import itertools
 import os
+import signal
+import stat
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory import history as history_module
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
-from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.shard import History, MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, answered, files_of, make_shard, run
+from tests.memory.written import LAYERS, SETTINGS, answered, answered_by_one, files_of, make_shard, run, stream
 
 
 def crash(shard: MemoryShard) -> None:
@@ -97,9 +100,9 @@ def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkey
     shard.recluster()  # nothing was asked before
     shard.observe(1, stream(1, prompts=8, per_step=8)[0])
     clustered = []
-    real = history_module.cluster_sets
+    real = shard_module.cluster_sets
     monkeypatch.setattr(
-        history_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
+        shard_module, "cluster_sets", lambda f, offsets, s: clustered.append(len(offsets) - 1) or real(f, offsets, s)
     )
     few = make_rows([0, 1], ["prompt-2", "prompt-5"], [False] * 2, np.ones((2, LAYERS), np.float32))
     assert min(shard.observe(2, few).seconds.values()) > 0
@@ -107,7 +110,7 @@ def test_only_prompts_that_are_asked_about_are_waited_for(tmp_path: Path, monkey
     assert clustered == [2]
     shard.recluster()
     shard.observe(3, few)
-    assert clustered == [2, 0]
+    assert clustered == [2, 8, 0]
 
 
 def test_rows_that_could_not_be_stored_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,3 +198,92 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
         fresh = make_shard(tmp_path)
         assert question(fresh) == answer
         fresh.close()
+
+
+def add_visit(history: History, prompt: str, count: int) -> None:
+    """A visit of ``count`` rows."""
+    history.add([((prompt, False), count)], np.zeros((count, 1)))
+
+
+@pytest.mark.parametrize("clustered_since", [True, False])
+def test_a_clustering_of_fewer_rows_than_there_are_now_is_dropped(clustered_since: bool) -> None:
+    """Selected, then rows came, and were clustered or not; the older clustering arrives after that."""
+    history = History(1)
+    add_visit(history, "a", 2)
+    add_visit(history, "b", 2)
+    groups = history.find([("a", False), ("b", False)])
+    early = history.select(groups)
+    add_visit(history, "a", 1)
+    if clustered_since:
+        history.set_labels(history.select(groups[:1]), np.array([0, 0, 1], np.int32))
+    history.set_labels(early, np.array([-1, -1, 0, 0], np.int32))
+    assert list(history.stale) == ([] if clustered_since else groups[:1])
+    assert history.labels.tolist() == ([0, 0, 0, 0, 1] if clustered_since else [-2, -2, 0, 0, -2])
+    assert history.clusters == (3 if clustered_since else 1)
+
+
+# ── a writer that is killed at every call that makes rows durable, and at every removal of a merged file ──
+
+STEPS, CHECKPOINT = 6, 4
+
+
+def die_at(call: int) -> None:
+    """Kill this process before one of its calls; if that is the sync of a file, with a half of the bytes written."""
+    calls = itertools.count(1)
+
+    def deadly(real: Callable[..., object]) -> Callable[..., object]:
+        def called(*arguments: object, **options: object) -> object:
+            if next(calls) < call:
+                return real(*arguments, **options)
+            if real is fsync and stat.S_ISREG(os.fstat(arguments[0]).st_mode):
+                os.ftruncate(arguments[0], os.fstat(arguments[0]).st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError
+
+        return called
+
+    fsync = os.fsync
+    for name in ("fsync", "replace", "unlink"):
+        setattr(os, name, deadly(getattr(os, name)))
+
+
+def run_until_killed(root: Path, batches: list[pa.RecordBatch], call: int) -> int:
+    """Some steps and a checkpoint in a process of its own that dies at its ``call``; the last acknowledged step."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        shard = make_shard(root)
+        die_at(call)
+        for step in range(1, STEPS + 1):
+            shard.observe(step, batches[step - 1])
+            os.write(writable, b".")
+            if step == CHECKPOINT:
+                shard.snapshot()
+        os._exit(0)
+    os.close(writable)
+    os.waitpid(child, 0)
+    acknowledged = len(os.read(readable, 100))
+    os.close(readable)
+    return acknowledged
+
+
+def test_what_was_acknowledged_is_there_once_and_right(tmp_path: Path) -> None:
+    batches = stream(8, seed=3)
+    expected = answered_by_one(tmp_path / "model", batches)
+    rows_until = np.cumsum([0, *map(len, batches)]).tolist()
+    acknowledged, call = 0, 0
+    while acknowledged < STEPS:
+        call += 1
+        root = tmp_path / str(call)
+        acknowledged = run_until_killed(root, batches, call)
+        shard = make_shard(root)
+        assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]  # one step may be there unheard of
+        if acknowledged:
+            assert answered(shard.observe(acknowledged, batches[acknowledged - 1])) == expected[acknowledged - 1]
+        first = min(acknowledged, 2)  # back into what a merge may have been interrupted in
+        shard.restore(LogState(first, {"shard-0000": rows_until[first]}))
+        for step in range(first + 1, 9):
+            assert answered(shard.observe(step, batches[step - 1])) == expected[step - 1]
+        assert shard.stats().rows == rows_until[8]
+        shard.close()
+    assert call > 20

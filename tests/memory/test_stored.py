@@ -23,8 +23,7 @@ from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.memory.stored import StoredMemory, Verification, open_memory, settings_with, survey, verify_memory
 from meds_openrlhf.paths import MemoryPaths, RunPaths
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, WrittenMemory, files_of
+from tests.memory.written import LAYERS, SETTINGS, WrittenMemory, files_of, stream
 
 
 def test_numbers_are_those_of_the_shards(tmp_path: Path) -> None:

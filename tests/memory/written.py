@@ -1,20 +1,47 @@
-"""Memories on the disk for the tests of what reads them: written by real shards, with restarts and snapshots."""
+"""Streams of recorded features, and memories on the disk: written by real shards, with restarts and snapshots."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from meds_openrlhf.memory.log import LogState
-from meds_openrlhf.memory.rows import Sharding, owners_of
+from meds_openrlhf.memory.rows import Sharding, make_rows, owners_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot, write_format
 from meds_openrlhf.paths import MemoryPaths
-from tests.memory.streams import LAYERS
 
+LAYERS = 8
 SETTINGS = ShardSettings(layers=LAYERS)
 FORMAT = MemoryFormat(1, LAYERS, {"architecture": "Test", "layers": LAYERS})
+
+
+def stream(steps: int, prompts: int = 6, per_step: int = 4, rollouts: int = 6, seed: int = 0) -> list[pa.RecordBatch]:
+    """``steps`` batches of prompts that come back with errors of a few kinds.
+
+    Each visits ``per_step`` of ``prompts`` with up to ``rollouts`` wrong ones, many repeated.
+    """
+    generator = np.random.default_rng(seed)
+    modes = generator.normal(size=(prompts, 3, LAYERS)) * 4
+    batches = []
+    for step in range(steps):
+        sample: list[int] = []
+        keys: list[str] = []
+        logits: list[np.ndarray] = []
+        for slot in range(per_step):
+            prompt = (step * per_step + slot) % prompts
+            for rollout in range(rollouts):
+                if generator.random() < 0.2:
+                    continue  # a right answer: no row
+                scatter = 0.0 if generator.random() < 0.4 else 0.2  # word-for-word repeats are common
+                mode = modes[prompt, generator.integers(3)]
+                sample.append(slot * rollouts + rollout)
+                keys.append(f"prompt-{prompt}")
+                logits.append(mode + scatter * generator.normal(size=LAYERS))
+        batches.append(make_rows(sample, keys, [False] * len(sample), np.array(logits, dtype=np.float32)))
+    return batches
 
 
 def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, shards: int = 1) -> MemoryShard:

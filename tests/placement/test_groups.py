@@ -10,7 +10,7 @@ from meds_openrlhf.placement.groups import release, reserve, shard_options
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.placement.shortage import Shortage
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster", "_all_free")
 

@@ -13,7 +13,7 @@ from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.placement.ray_cluster import inventory
 from tests.placement.clusters import request_of
 from tests.placement.test_groups import nodes_of, plan_of, wait_until_all_is_free
-from tests.waiting import wait_until
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -1,5 +1,9 @@
-"""What ray_jobs/slurm.sh makes of the end of a run: done, given up, or queued again."""
+"""What ray_jobs/slurm.sh makes of the end of a run: done, given up, or queued again.
 
+Slurm's commands are stand-ins, as far as the script uses them, and all nodes are this machine.
+"""
+
+import os
 import re
 import signal
 import subprocess
@@ -8,10 +12,41 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray_jobs.slurm_commands import notes, start_job, write_command
+from tests.processes import free_ports
 
 pytestmark = pytest.mark.e2e
 
+SCRIPT = Path(__file__).parents[2] / "ray_jobs/slurm.sh"
+
+# Notes which node the command was meant for. Signals do what they do with Slurm's: SIGTERM and SIGHUP kill the whole
+# step, SIGUSR1 is passed on to it.
+SRUN = f"""#!{sys.executable} -S
+import os, signal, subprocess, sys
+
+words, node = sys.argv[1:], None
+while words[0].startswith("--"):
+    name, _, value = words.pop(0).partition("=")
+    node = value if name == "--nodelist" else node
+    if name.startswith("--container"):
+        with open(os.environ["SLURM_NOTES"] + "/containers.txt", "a") as notes:
+            print(name + "=" + value, file=notes)
+with open(os.environ["SLURM_NOTES"] + "/srun.txt", "a") as notes:
+    print(node, *words, file=notes)
+
+signals = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+unblock = lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+step = subprocess.Popen(words, start_new_session=True, preexec_fn=unblock)
+for signum in signals:
+    sent = signum if signum == signal.SIGUSR1 else signal.SIGKILL
+    signal.signal(signum, lambda *_, sent=sent: os.killpg(step.pid, sent))
+unblock()
+code = step.wait()
+sys.exit(code if code >= 0 else 128 - code)
+"""
+SCONTROL = """#!/bin/bash
+if [[ $1 == show ]]; then for n in 0 1 2; do echo "node-$n"; done; else echo "$*" >>"$SLURM_NOTES/scontrol.txt"; fi
+"""
 REQUEUE = ["requeue 77"]
 # The head listens, as Ray's does; a worker only runs.
 RAY = """#!/bin/bash
@@ -24,6 +59,32 @@ if [ "$1" = -m ]; then touch token; [ "$3" = wrong.yaml ] && exit 2; echo $PWD/t
 until [ "$(grep -c ' ray start ' "$SLURM_NOTES/srun.txt")" -ge 3 ]; do sleep 0.05; done
 echo ${NODES_IN:-3}
 """
+
+
+def write_command(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def start_job(folder: Path, *arguments: str, restarts: int = 0, path: str = "", **environment: str) -> subprocess.Popen:
+    """The batch script of a job on three nodes; its notes come into ``folder``, commands there are found first."""
+    write_command(folder, "srun", SRUN)
+    write_command(folder, "scontrol", SCONTROL)
+    slurm = {"SLURM_JOB_NODELIST": "node-[0-2]", "SLURM_JOB_ID": "77", "SLURM_CPUS_PER_TASK": "4"}
+    slurm |= {"SLURM_SUBMIT_DIR": str(folder), "SLURM_NOTES": str(folder), "RAY_PORT": str(free_ports(1)[0])}
+    slurm |= {"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}
+    path = f"{folder}:{path}{os.environ['PATH']}"
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = {**os.environ, **slurm, "PATH": path, **environment}
+    return subprocess.Popen(
+        ["bash", str(SCRIPT), *arguments], env=environment, cwd=folder, start_new_session=True, **streams
+    )
+
+
+def notes(folder: Path, command: str) -> list[str]:
+    """What was asked of ``command``, in order."""
+    file = folder / f"{command}.txt"
+    return file.read_text().splitlines() if file.exists() else []
 
 
 @pytest.fixture
@@ -45,10 +106,7 @@ def test_every_node_gets_ray_and_the_first_one_the_driver(folder: Path) -> None:
     code, output = finish(start_job(folder, "c.yaml", "--a.b=it's", END="0", RAY_START_ARGS="--x --y"))
     assert code == 0
     asked = notes(folder, "srun")
-    assert asked[:2] == [
-        "node-0 hostname -I",
-        "node-0 python3 -m meds_openrlhf.runtime.ray_token c.yaml --a.b=it's",
-    ]
+    assert asked[:2] == ["node-0 hostname -I", "node-0 python3 -m meds_openrlhf.runtime.ray_token c.yaml --a.b=it's"]
     assert re.search(r"^token \S+/token$", output, re.MULTILINE)
     assert not (folder / "token").exists()
     starts = [line for line in asked if " ray start " in line]

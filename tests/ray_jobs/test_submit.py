@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.ray_jobs.slurm_commands import notes, write_command
+from tests.ray_jobs.test_slurm import notes, write_command
 
 SCRIPT = Path(__file__).parents[2] / "ray_jobs/submit.sh"
 # `ray job status` answers the lines of status.txt in turn; those that begin with ERROR as failures.

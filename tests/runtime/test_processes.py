@@ -10,8 +10,7 @@ import time
 import pytest
 
 from meds_openrlhf.runtime import processes
-from tests.processes import is_alive
-from tests.waiting import wait_until
+from tests.processes import is_alive, wait_until
 
 PARENT = """
 import subprocess, sys, time

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.runtime.verifier import AnswerVerifier
-from tests.processes import is_alive
-from tests.waiting import wait_until
+from tests.processes import is_alive, wait_until
 
 pytestmark = pytest.mark.needs("math_verify")
 

@@ -17,8 +17,7 @@ from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.tools.replay import ReplaySummary, read_recording, recording_of, replay
-from tests.memory.streams import LAYERS, stream
-from tests.memory.written import SETTINGS, WrittenMemory
+from tests.memory.written import LAYERS, SETTINGS, WrittenMemory, stream
 
 
 def settings_with(preset: str = "paper", layers: str = "last-half", **memory: object) -> MedsSettings:

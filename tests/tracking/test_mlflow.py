@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
-from tests.ports import free_ports
-from tests.servers import answers, running
+from tests.processes import DEADLINE, answers, free_ports, running
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import CONFIG, KEY, WrittenRun, follow_until
-from tests.waiting import DEADLINE
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # before the import
 mlflow = pytest.importorskip("mlflow")

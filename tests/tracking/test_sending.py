@@ -11,9 +11,9 @@ import pytest
 from meds_openrlhf.tracking import sending
 from meds_openrlhf.tracking.sending import Trackers, new_lines
 from meds_openrlhf.tracking.trackers import TRACKERS, RunLine
+from tests.processes import DEADLINE
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import KEY, WrittenRun, follow_until
-from tests.waiting import DEADLINE
 
 
 class Fake:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.tracking.sending import Trackers
+from tests.processes import DEADLINE
 from tests.tracking.swanlab_server import SwanlabServer, swanlab_server
 from tests.tracking.written_run import KEY, WrittenRun, follow_until
-from tests.waiting import DEADLINE
 
 pytest.importorskip("swanlab")
 

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.sending import Trackers, _Sender
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.waiting import DEADLINE
+from tests.processes import DEADLINE
 
 CONFIG = """\
 meds:

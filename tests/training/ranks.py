@@ -4,6 +4,7 @@ python -m tests.training.ranks MODULE RANK RANKS PORT WORDS
 """
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from tempfile import TemporaryFile
 import torch
 
 from meds_openrlhf.training.openrlhf import cpu
-from tests.ports import free_ports
+from tests.processes import free_ports
 
 
 def run_ranks(module: str, ranks: int, *words: object) -> list[str]:
@@ -39,14 +40,14 @@ def run_ranks(module: str, ranks: int, *words: object) -> list[str]:
     return printed
 
 
-def save_tiny_policy(folder: Path, dtype: torch.dtype) -> None:
+def save_tiny_policy(folder: Path, dtype: torch.dtype, tied: bool = False) -> None:
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 
     config = Qwen2Config(
         vocab_size=261, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3,
-        num_key_value_heads=3, tie_word_embeddings=False,
+        num_key_value_heads=3, tie_word_embeddings=tied,
     )  # fmt: skip
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config, dtype=dtype).save_pretrained(folder)
@@ -54,6 +55,7 @@ def save_tiny_policy(folder: Path, dtype: torch.dtype) -> None:
 
 
 def main(module: str, rank: str, ranks: str, port: str, *words: str) -> None:
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=ranks, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     cpu.install()
     torch.set_num_threads(1)
     importlib.import_module(module).main(int(rank), int(ranks), port, *words)

@@ -21,15 +21,15 @@ from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
-from meds_openrlhf.memory.reshard import rewrite_memory
 from meds_openrlhf.memory.shard import ShardSettings
-from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
+from meds_openrlhf.memory.snapshot import MemoryFormat, rewrite_memory, write_format
 from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
 from meds_openrlhf.rewards.boxed import answer_environment
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
+from meds_openrlhf.training.control import start_run_control
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
@@ -38,7 +38,6 @@ from meds_openrlhf.training.step.engine import restartable_engines
 from meds_openrlhf.training.step.policy import PolicyActor
 from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 from meds_openrlhf.training.step.update import CriticActor
-from meds_openrlhf.training.watch.control import start_run_control
 
 logger = logging.getLogger(__name__)
 

@@ -17,19 +17,13 @@ from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.features.token_bytes import token_bytes
-from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import SECTIONS
 from meds_openrlhf.runtime.devices import has_cuda
-from meds_openrlhf.runtime.hub import CHECKED, loading, require_trusted
+from meds_openrlhf.runtime.hub import CHECKED, require_trusted
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus, even_batch
 
-# Settings that may name local files, and the suffixes of those with data.
-FILE_SETTINGS = (
-    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
-    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
-)
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
     "train.num_episodes",
@@ -237,18 +231,6 @@ def require_local_paths(config: RunConfig, keys: tuple[str, ...]) -> None:
                 raise ConfigError(key, value, f"does not exist (looked in {os.getcwd()}). {advice}.")
 
 
-def with_absolute_paths(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Make paths of local files absolute, because workers of a cluster have other working directories."""
-    changed = dict(flags)
-    for key in FILE_SETTINGS:
-        if isinstance(flags.get(key), str):
-            parts = named(flags[key])
-            changed[key] = ",".join(
-                (str(Path(path).absolute()) if Path(path).exists() else path) + at for path, at in parts
-            )
-    return changed
-
-
 def named(value: object) -> Iterator[tuple[str, str]]:
     """Yield the names in a flag, split as OpenRLHF splits them: ``a,mix@sub`` has ("a", "") and ("mix", "@sub")."""
     for part in str(value).split(","):
@@ -288,19 +270,11 @@ def require_trusted_models(config: RunConfig, args: SimpleNamespace, must_find: 
             require_trusted(name, f"{section}.model_name_or_path", config.meds.trust_remote_code, must_find)
 
 
-def model_config(name: str, trusted: bool) -> Any:
-    """Load the configuration of the policy."""
-    from transformers import AutoConfig  # late: it takes seconds
-
-    with loading(name, "actor.model_name_or_path", trusted) as options:
-        return AutoConfig.from_pretrained(name, **options)
-
-
 def require_recordable(args: SimpleNamespace, policy: Any) -> None:
     """Require a policy whose layer logits can be recorded; see docs/recorder.md."""
     if args.ds.deepcompile:
         raise ConfigError("ds.deepcompile", True, "compiled code runs no hooks, which the memory needs. Leave it out.")
-    from meds_openrlhf.features.decoder import find_decoder_parts
+    from meds_openrlhf.features.recorder import find_decoder_parts
 
     try:
         unembedding = find_decoder_parts(_without_weights(policy)).unembedding
@@ -370,10 +344,3 @@ def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
         now, before = config.openrlhf.get(key, default), saved.get(key, default)
         if before != now:
             raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")
-
-
-def require_memory_of(paths: RunPaths, wanted: MemoryFormat) -> None:
-    """Require that the existing memory is of the same model and features."""
-    existing = read_format(paths.memory)
-    if existing is not None:
-        existing.require_match(wanted, paths.memory.root)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +15,28 @@ from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.features.kind import Feature, transform_of
-from meds_openrlhf.memory.snapshot import MemoryFormat
+from meds_openrlhf.gym.label import is_label
+from meds_openrlhf.gym.problem import require_made
+from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
+from meds_openrlhf.rewards.labels import MOST_UNMATCHED, fault_of, unmatched
 from meds_openrlhf.runtime import devices
-from meds_openrlhf.runtime.hub import CHECKED
+from meds_openrlhf.runtime.hub import CHECKED, loading
 from meds_openrlhf.training.openrlhf import cpu
 from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
 from meds_openrlhf.training.start import checks
-from meds_openrlhf.training.start.labels import require_labels
 from meds_openrlhf.training.start.placing import Request, place, request_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
+# Settings that may name local files.
+FILE_SETTINGS = (
+    *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
+    *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
+)
+CHECKED_LABELS = 200  # are compared with themselves at a start, which takes seconds
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +83,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
     require_labels(config, data, args.data.label_key, resume=checkpoint is not None)
-    policy = checks.model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
+    policy = _model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
     feature = _feature_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
@@ -107,8 +117,9 @@ def _feature_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, polic
     feature = Feature.of(meds, policy)
     if feature.is_recorded:
         transform_of(meds, feature.values)
-    if meds.enabled:
-        checks.require_memory_of(paths, MemoryFormat.of(meds, feature))
+    existing = read_format(paths.memory) if meds.enabled else None
+    if existing is not None:
+        existing.require_match(MemoryFormat.of(meds, feature), paths.memory.root)
     if feature.is_recorded:
         checks.require_recordable(args, policy)  # the last check: it imports the model's code
     return feature
@@ -130,7 +141,27 @@ def openrlhf_flags(config: RunConfig, paths: RunPaths, on_cpu: bool, load: bool)
         decided["actor.entropy_coef"] = 0  # OpenRLHF computes the entropy but does not add it to the loss
     if config.meds.reward is not None:
         decided["reward.remote_url"] = str(REWARD_FILES / f"{config.meds.reward.replace('-', '_')}.py")
-    return checks.with_absolute_paths({**defaults, **config.openrlhf, **decided})
+    return with_absolute_paths({**defaults, **config.openrlhf, **decided})
+
+
+def with_absolute_paths(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Make paths of local files absolute, because workers of a cluster have other working directories."""
+    changed = dict(flags)
+    for key in FILE_SETTINGS:
+        if isinstance(flags.get(key), str):
+            parts = checks.named(flags[key])
+            changed[key] = ",".join(
+                (str(Path(path).absolute()) if Path(path).exists() else path) + at for path, at in parts
+            )
+    return changed
+
+
+def _model_config(name: str, trusted: bool) -> Any:
+    """Load the configuration of the policy."""
+    from transformers import AutoConfig  # late: it takes seconds
+
+    with loading(name, "actor.model_name_or_path", trusted) as options:
+        return AutoConfig.from_pretrained(name, **options)
 
 
 # ── the training set, as OpenRLHF loads it ──
@@ -188,3 +219,51 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
     for key, column in wanted.items():
         if column is not None and column not in data.column_names:
             raise ConfigError(key, column, f"the data set has no such column; it has {', '.join(data.column_names)}.")
+
+
+# ── its labels: the built-in reward can read them, and a response can match them ──
+
+
+def require_labels(config: RunConfig, data: Any, column: str | None, resume: bool = False) -> None:
+    """Require labels that the built-in reward can read and a response can match.
+
+    All labels are looked at; of mathematics, `CHECKED_LABELS` are compared with themselves, which takes seconds. A run
+    that is resumed has trained on them, and is only warned.
+    """
+    reward = config.meds.reward
+    if reward is None:
+        return
+    if column is None:
+        raise ConfigError("data.label_key", None, f"names no column, and meds.reward={reward} compares with labels.")
+    values = list(data[column])
+    labels = {f"row {row}": str(label) for row, label in enumerate(values, start=1)}
+    if reward == "gym":
+        try:
+            require_made(labels)
+        except ValueError as error:
+            raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
+    elif any(map(is_label, labels.values())):
+        raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
+    else:
+        fault = _fault_among(values, compare=reward != "math-string" and not resume)
+        if fault is not None:
+            hint, is_refused = fault
+            advice = f"{hint} `meds data prepare` makes data sets of single answers."
+            if is_refused and not resume:
+                raise ConfigError("data.label_key", column, advice)
+            logger.warning("data.label_key=%s: %s", column, advice)
+
+
+def _fault_among(values: Sequence[Any], compare: bool) -> tuple[str, bool] | None:
+    """Say which labels of mathematics no response, or only a copy of them, can match; and whether that is too much."""
+    for row, value in enumerate(values, start=1):
+        fault = fault_of(value)
+        if fault:
+            return f"the label of row {row} {fault}, which no answer equals: {value!r:.80}.", True
+    rows = range(0, len(values) if compare else 0, -(-len(values) // CHECKED_LABELS) or 1)
+    places = unmatched([str(values[row]).strip() for row in rows])
+    if not places:
+        return None
+    example = rows[places[0]]
+    found = f"{len(places)} of {len(rows)} labels cannot be compared, e.g. that of row {example + 1}"
+    return f"{found}: {values[example]!r:.80}.", len(places) > MOST_UNMATCHED * len(rows)

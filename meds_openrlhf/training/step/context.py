@@ -11,7 +11,7 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.kind import Feature
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.training.watch.control import Stopped
+from meds_openrlhf.training.control import Stopped
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 
 from meds_openrlhf.features.final_answer import answer_rows
-from meds_openrlhf.features.function import load_function
-from meds_openrlhf.features.kind import Kind, transform_of
+from meds_openrlhf.features.kind import Kind, load_function, transform_of
 from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key

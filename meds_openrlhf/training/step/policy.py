@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader
 
 from meds_openrlhf.config.schema import FeatureSettings, MedsSettings
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.features.function import load_function
-from meds_openrlhf.features.kind import Feature
+from meds_openrlhf.features.kind import Feature, load_function
 from meds_openrlhf.features.layout import (
     find_answers,
     packed_positions,

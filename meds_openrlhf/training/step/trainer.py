@@ -22,6 +22,7 @@ from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_sta
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.ray_connection import this_node
+from meds_openrlhf.training.control import StepReport, Stopped
 from meds_openrlhf.training.openrlhf.access import bound, plain_class, replaced
 from meds_openrlhf.training.step.batches import arranged
 from meds_openrlhf.training.step.context import TrainerContext
@@ -29,7 +30,6 @@ from meds_openrlhf.training.step.engine_fleet import EngineFleet
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import RolloutSender, eval_line, evaluation_metrics
 from meds_openrlhf.training.step.rollout import RolloutGenerator
-from meds_openrlhf.training.watch.control import StepReport, Stopped
 
 
 class TrainingStopped(Exception):

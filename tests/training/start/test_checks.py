@@ -23,7 +23,7 @@ from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 from meds_openrlhf.training.start.placing import models_of
-from meds_openrlhf.training.start.prepare import plan_run, prepare
+from meds_openrlhf.training.start.prepare import plan_run, prepare, with_absolute_paths
 from tests.training.step.rollouts import arguments
 
 BASE = """
@@ -106,10 +106,7 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{CRITIC.replace('some/critic', 'hybrid')} --ds.packing_samples", "ds.packing_samples=True: joins responses"),
     ],
     checks.require_renewable_weights: [
-        (
-            "--actor.model_name_or_path=latent",
-            "latent: has latent attention (kv_lora_rank), and",
-        ),
+        ("--actor.model_name_or_path=latent", "latent: has latent attention (kv_lora_rank), and")
     ],
     checks.require_exploration: [
         (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
@@ -178,7 +175,7 @@ def test_local_files_get_their_full_names_and_hub_names_stay(tmp_path: Path, mon
     (tmp_path / "mix").mkdir()
     names = "a.jsonl,owner/name, mix@sub,owner/name@sub"
     flags = {"data.prompt_dataset": names, "actor.model_name_or_path": "owner/model", "train.seed": 1}
-    assert checks.with_absolute_paths(flags) == {
+    assert with_absolute_paths(flags) == {
         "data.prompt_dataset": f"{tmp_path}/a.jsonl,owner/name,{tmp_path}/mix@sub,owner/name@sub",
         "actor.model_name_or_path": "owner/model",
         "train.seed": 1,

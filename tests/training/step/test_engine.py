@@ -48,19 +48,16 @@ class Raising:
         raise KeyError("tool 1\nand more")
 
 
-def responses_of(agent: Any, errored: bool = False) -> list[dict[str, Any]]:
-    """Two responses of an engine with this agent, in which vLLM is lost if it is ``errored``."""
-
-    async def responses() -> Any:
-        engine = RestartableEngine.__new__(RestartableEngine)
-        engine._has_weights, engine._tokenizer = True, "tokenizer"
-        engine._given = (), {"agent_func_path": "mine.py"}
-        engine.executor, engine.llm = agent, SimpleNamespace(errored=errored)
-        return await engine.generate_responses(
-            prompt="p", label="l", sampling_params=SamplingParams(), max_length=9, num_samples=2
-        )
-
-    return asyncio.run(responses())
+def responses_of(
+    executor: Any, agent: str | None = "mine.py", tokenizer: Any = "tokenizer", errored: bool = False, **request: Any
+) -> list[dict[str, Any]]:
+    """Two responses of an engine with this executor, in which vLLM is lost if it is ``errored``."""
+    engine = RestartableEngine.__new__(RestartableEngine)
+    engine._has_weights, engine._tokenizer = True, tokenizer
+    engine._given = (), {"agent_func_path": agent} if agent else {}
+    engine.executor, engine.llm = executor, SimpleNamespace(errored=errored)
+    request = {"sampling_params": SamplingParams(), "max_length": 9, **request}
+    return asyncio.run(engine.generate_responses(prompt="p", label="l", num_samples=2, **request))
 
 
 def test_a_response_is_handed_over_once() -> None:
@@ -94,12 +91,8 @@ def test_a_prompt_that_is_too_long_with_its_images_has_no_responses(
 ) -> None:
     """OpenRLHF's own executors refuse it; the processor makes 20 tokens of prompt and images, and 19 are left."""
     monkeypatch.setattr(vlm_utils, "process_prompt_with_images", lambda *_: ([1] * 20, {}, ["image"]))
-    engine = RestartableEngine.__new__(RestartableEngine)
-    engine._has_weights, engine._tokenizer = True, SimpleNamespace(image_processor=1)
-    engine._given, engine.executor, engine.llm = ((), {}), executor, SimpleNamespace(errored=False)
-    request = {"prompt": "p", "label": "l", "images": ["a"], "max_length": 24, "num_samples": 2}
-    given = SamplingParams(max_tokens=5)
-    assert asyncio.run(engine.generate_responses(sampling_params=given, **request)) == []
+    request = {"images": ["a"], "max_length": 24, "sampling_params": SamplingParams(max_tokens=5)}
+    assert responses_of(executor, agent=None, tokenizer=SimpleNamespace(image_processor=1), **request) == []
 
 
 def test_the_errors_of_a_lost_engine_are_not_the_agents() -> None:

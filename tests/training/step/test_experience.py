@@ -11,14 +11,13 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.features.function import FeatureFunction
-from meds_openrlhf.features.kind import Kind
+from meds_openrlhf.features.kind import FeatureFunction, Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import metrics_of_policy
-from meds_openrlhf.training.step.samples import SampleOrder, generated_tokens, responses_of
+from meds_openrlhf.training.step.samples import SampleOrder, generated_tokens, is_right, responses_of
 from tests.rollouts.tables import step_table
 from tests.training.step.rollouts import (
     BY_TOKENS,
@@ -252,3 +251,21 @@ def test_every_sample_has_the_row_of_its_own_texts_in_the_order_of_the_index() -
     assert present.all()
     assert asked[0] == (samples[-1].prompts[0], "1+" * len(samples))
     assert rows[:, 1].tolist() == [2 * number for number in range(len(samples), 0, -1)]
+
+
+def test_a_score_of_exactly_the_threshold_is_right() -> None:
+    scored = Experience(rewards=torch.zeros(3), scores=torch.tensor([0.49, 0.5, 0.51]))
+    assert is_right(scored, 0.5).tolist() == [False, True, True]
+    assert is_right(Experience(rewards=torch.tensor([0.5, 0.0])), 0.5).tolist() == [True, False]
+
+
+def test_a_tools_reply_at_the_end_belongs_to_the_response() -> None:
+    """Its mask is one token behind: of six tokens, two generated, then two of a reply, then padding."""
+    sample = Experience(
+        sequences=torch.tensor([[5, 6, 7, 8, 9, 10, 0]]),
+        action_mask=torch.tensor([[0, 1, 1, 0, 0, 0]]),
+        attention_mask=torch.tensor([[1, 1, 1, 1, 1, 1, 0]]),
+    )
+    ((tokens, generated),) = responses_of(sample)
+    assert tokens.tolist() == [7, 8, 9, 10]
+    assert generated.tolist() == [True, True, False, False]

@@ -1,5 +1,6 @@
 """What our mixin adds to OpenRLHF's trainers at a checkpoint, around a hand-written base that saves files."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import ray
+import torch
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete
@@ -18,10 +20,10 @@ from meds_openrlhf.features.moments import DiversityTracker, Moments
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.training.control import RunControl, StepReport, Stopped
 from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.trainer import MedsTraining
-from meds_openrlhf.training.watch.control import RunControl, StepReport, Stopped
 from tests.training.step.rollouts import RECORDED
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -239,3 +241,24 @@ def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(
     assert min(times.values()) >= 0
     assert status == {"policy_loss": 0.5, "kl": 0.1, "meds/rows": 7.0, "reward": 1.0}
     assert finished == 5
+
+
+def write_to_a_full_disk() -> None:
+    """As a rank of the policy does, in a process of its own."""
+    try:
+        torch.save(torch.zeros(100_000), "/dev/full")
+    except RuntimeError as error:
+        raise ray.exceptions.RayTaskError("save_checkpoint", str(error), error) from error
+
+
+def test_a_full_disk_is_named_and_the_checkpoint_is_not_complete(trainer: Trainer) -> None:
+    saving = trainer._saving(True, "global_step2", 2, {})
+    with pytest.raises(OSError, match="checkpoint global_step2 could not be written; is the disk full") as full, saving:
+        write_to_a_full_disk()
+    assert full.value.errno == errno.ENOSPC
+    assert not trainer._context.paths.complete.exists()
+
+
+def test_another_error_stays_what_it_is(trainer: Trainer) -> None:
+    with pytest.raises(ray.exceptions.RayTaskError), trainer._saving(True, "global_step2", 2, {}):
+        raise ray.exceptions.RayTaskError("save_checkpoint", "no such rank", ValueError("no such rank"))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.features.function import FeatureFunctionError, load_function
+from meds_openrlhf.features.kind import FeatureFunctionError, load_function
 
 LENGTHS = """
 import numpy as np

@@ -1,13 +1,17 @@
-"""`meds plan` on a running cluster: what is there is read from Ray, and nothing is left behind."""
+"""`meds plan` on a running cluster and `meds doctor` on this machine: nothing is left behind."""
 
 import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import MEDS, command, finished
 
 
 def test_the_plan_for_a_running_cluster(assets: Path, cluster: str, tmp_path: Path) -> None:
+    """What is there is read from Ray."""
+
     def plan(*overrides: str) -> subprocess.CompletedProcess[str]:
         words = command(assets, tmp_path / "run", *overrides)
         return finished([*MEDS, "plan", *words[len(MEDS) + 1 :]], cluster)
@@ -27,3 +31,16 @@ def test_the_plan_for_a_running_cluster(assets: Path, cluster: str, tmp_path: Pa
     assert small.returncode == 1
     assert "the cluster has no room for 1 GPU for policy, 9 GPUs for engines and 13 CPUs" in small.stderr
     assert small.stderr.endswith(" with 8 GPUs and 32 CPUs. Lower vllm.num_engines or add nodes.\n")
+
+
+@pytest.mark.slow
+def test_the_doctor_on_a_sound_machine(tmp_path: Path) -> None:
+    """With its training."""
+    ended = finished([*MEDS, "doctor", "--folder", str(tmp_path / "runs")])
+    assert (ended.returncode, ended.stderr) == (0, "")
+    lines = ended.stdout.splitlines()
+    assert {line[:5].strip() for line in lines} == {"ok"}
+    assert [line[24:32].strip() for line in lines] == ["W&B", "storage", "GPUs", "network", "training", "sharing"]
+    for line in lines[-2:]:
+        assert line[34:].startswith("a tiny policy trained; engines and policy differ by 0.00")
+    assert list((tmp_path / "runs").iterdir()) == []
