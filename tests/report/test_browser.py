@@ -403,7 +403,8 @@ def test_markdown_is_drawn(opened: Opened, tmp_path: Path) -> None:
 def test_turns_and_calls_of_tools_are_blocks(opened: Opened, tmp_path: Path) -> None:
     text = (
         f"<think>{'long ' * 200}</think>Calling.\n<tool_call>\n{{'add': [2, 2]}}\n</tool_call><|im_end|>\n"
-        "<|im_start|>user\n<tool_response>\n*4*\n</tool_response><|im_end|>\n<|im_start|>assistant\nIt is \\boxed{4}<|im_end|>"
+        "<|im_start|>user\n<tool_response>\n*4*\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\nIt is \\boxed{4}<|im_end|>"
     )
     with opened(show(tmp_path, text, "4"), "#prompt=a&cluster=0") as page:
         body = page.locator(".detail .body").first
@@ -448,7 +449,8 @@ def test_searched_words_are_marked_in_text_and_formulas(opened: Opened, tmp_path
 
 def test_hostile_markup_adds_nothing_but_text(opened: Opened, tmp_path: Path) -> None:
     pieces = [
-        "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "![y](http://127.0.0.1:9/z.png)", "<iframe src=//a>",
+        "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "![y](http://127.0.0.1:9/z.png)",
+        "<iframe src=//a>",
         r"$\href{javascript:alert(1)}{x}$", r"$\text{<img src=x onerror=alert(1)>}$", r"$\style{color:red}{x}$",
         "```<script>alert(1)</script>\n<script>alert(2)</script>\n```", "<|im_start|>constructor\n<b>x</b><|im_end|>",
         "$" + "{" * 300 + "x" + "}" * 300 + "$", r"$\left( \frac{1$", r"\boxed{\sqrt[}",
@@ -466,8 +468,8 @@ def test_hostile_markup_adds_nothing_but_text(opened: Opened, tmp_path: Path) ->
             expect(body).to_contain_text(piece)
         names = set(page.locator("main .body *, main .asked *").evaluate_all(ELEMENTS))
         assert names <= {
-            "p", "span", "strong", "code", "pre", "h4", "section", "math", "mrow", "mtext", "mtable", "mtr", "mtd", "mi",
-            "mo", "mstyle",
+            "p", "span", "strong", "code", "pre", "h4", "section", "math", "mrow", "mtext", "mtable", "mtr", "mtd",
+            "mi", "mo", "mstyle",
         }  # fmt: skip
         attributes = "all => [...new Set(all.flatMap(one => one.getAttributeNames()))]"
         allowed = {"class", "display", "stretchy", "lspace", "rspace", "displaystyle", "mathvariant", "form"}
@@ -482,9 +484,9 @@ def test_long_odd_texts_are_drawn(opened: Opened, tmp_path: Path, characters: in
     run = RunPaths(tmp_path / "run")
     texts = [(odd * characters)[:characters] for odd in ODD]
     steps = [[Rollout("a", 1, None, text=shown) for text in texts for shown in (text, f"${text[:-2]}$")]]
-    write_config(run)
+    write_config(run, "answers")
     write_metrics(run, len(steps))
-    write_memory(run, steps)
+    write_memory(run, steps, "answers")  # all in one cluster
     write_log(run, steps)
     limits = Limits(examples=24, example_characters=characters + 9)
     with opened(write_report([run.root], run.report, limits), "#prompt=a&cluster=0") as page:
