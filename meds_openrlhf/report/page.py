@@ -11,8 +11,8 @@ import hashlib
 from importlib.resources import files
 
 SCRIPTS = (
-    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js", "prompt.js",
-    "themes.js", "main.js",
+    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js",
+    "formulas.js", "texts.js", "prompt.js", "themes.js", "main.js",
 )  # fmt: skip
 
 

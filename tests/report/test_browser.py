@@ -56,7 +56,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         expect(second.locator(".response").first).to_be_hidden()
         second.locator("summary").focus()
         page.keyboard.press("Enter")
-        expect(second.locator(".response .answer")).to_have_text(["hence \\boxed{0}", "hence \\boxed{0}"])
+        expect(second.locator(".response .answer")).to_have_text(["hence 0", "hence 0"])
         second.get_by_role("link", name="All 2 clusters of this theme").click()
         expect(page.locator(".list tbody tr")).to_have_count(2)
         expect(page.locator(".controls")).to_contain_text("Theme hence \\boxed { wrong }")
@@ -198,7 +198,7 @@ def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, t
             ["right", "wrong, not remembered", "cluster 1", "cluster 0"]
         )
         expect(page.locator(".wide .tip td.num")).to_have_text(["1", "1", "2", "2"])
-        expect(page.locator(".rightly .body")).to_have_text("right again \\boxed{7}")
+        expect(page.locator(".rightly .body")).to_have_text("right again 7")
         page.go_back()
         expect(page.locator(".detail h2")).to_contain_text("Cluster 0")
         page.go_back()
@@ -342,3 +342,154 @@ def test_axes_have_units_and_diversity_begins_with_the_step(opened: Opened, repo
         expect(page.locator("main")).to_contain_text("Step: those of one step; window: those of the last steps")
         ratio.get_by_role("button", name="wrong, all").click()
         expect(ratio.locator(".line")).to_have_count(6)
+
+
+def show(folder: Path, text: str, answer: str | None = None, question: str = "What is {}?") -> Path:
+    """The report of a run whose cluster 0 of prompt a has two responses with ``text``."""
+    one = Rollout("a", 1, answer, text=text)
+    other = replace(one, text=f"Again: {text}")
+    run = RunPaths(folder / "run")
+    write_config(run)
+    write_metrics(run, 1)
+    write_memory(run, [[one, other]])
+    write_log(run, [[one, other]], question)
+    return write_report([run.root], run.report)
+
+
+ELEMENTS = "all => [...new Set(all.map(one => one.localName))]"  # names of elements, each once
+
+
+def test_mathematics_is_drawn_and_the_answer_in_it_is_marked(opened: Opened, tmp_path: Path) -> None:
+    text = (
+        r"So \(x^2 \le \sqrt[3]{y_1}\) and $$\sum_{i=1}^n \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$$ give "
+        r"$\boxed{\frac{1}{2}}$. Unknown: $\strange{x}$. She has $5 and pays $3, or $4x$5."
+    )
+    report = show(tmp_path, text, r"\frac{1}{2}", question="Is $a_1 = {}$?")
+    with opened(report, "#prompt=a&cluster=0") as page:
+        body = page.locator(".detail .body").first
+        expect(body.locator("math .boxed .answer mfrac")).to_have_count(1)
+        expect(body.locator(".answer")).to_have_text("12")
+        assert (
+            body.locator("math .answer").evaluate("one => getComputedStyle(one).backgroundColor") != "rgba(0, 0, 0, 0)"
+        )
+        expect(body.locator("msup, mroot, msub")).to_have_count(3)
+        expect(body.locator(".display munderover")).to_have_count(1)
+        expect(body.locator("mtable mtr")).to_have_count(2)
+        expect(body.locator("code")).to_have_text(r"$\strange{x}$")
+        expect(body).to_contain_text("She has $5 and pays $3, or $4x$5.")
+        expect(body.locator("math")).to_have_count(3)
+        expect(page.locator(".asked math msub")).to_have_count(1)
+
+
+def test_markdown_is_drawn(opened: Opened, tmp_path: Path) -> None:
+    text = (
+        "## Plan\nfirst line\nsecond line\n\n- **bold** and *thin*\n  1. deep 2*3*4\n  2. deeper `$x$`\n- last\n"
+        "\n```python\nprint('*a*')\n\n# code\n```\n---\nend [x](http://a.b) | a | b |"
+    )
+    with opened(show(tmp_path, text), "#prompt=a&cluster=0") as page:
+        body = page.locator(".detail .body").first
+        expect(body.locator(".heading")).to_have_text("Plan")
+        expect(body.locator("p").nth(1)).to_have_text("first line\nsecond line", use_inner_text=True)
+        expect(body.locator("> ul > li")).to_have_count(2)
+        expect(body.locator("li li")).to_have_text(["1. deep 2*3*4", "2. deeper $x$"])
+        expect(body.locator("li strong")).to_have_text("bold")
+        expect(body.locator("li em")).to_have_text("thin")
+        assert body.locator("pre").text_content() == "print('*a*')\n\n# code"
+        expect(body.locator("hr")).to_have_count(1)
+        expect(body).to_contain_text("end [x](http://a.b) | a | b |")
+        expect(body.locator("math, a")).to_have_count(0)
+
+
+def test_turns_and_calls_of_tools_are_blocks(opened: Opened, tmp_path: Path) -> None:
+    text = (
+        f"<think>{'long ' * 200}</think>Calling.\n<tool_call>\n{{'add': [2, 2]}}\n</tool_call><|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\n*4*\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\nIt is \\boxed{4}<|im_end|>"
+    )
+    with opened(show(tmp_path, text, "4"), "#prompt=a&cluster=0") as page:
+        body = page.locator(".detail .body").first
+        expect(body.locator("h4")).to_have_text(["tool call", "user", "tool reply", "assistant"])
+        expect(body.locator("pre")).to_have_text(["{'add': [2, 2]}", "*4*"])
+        expect(body.locator("summary")).to_have_text("scratch work")
+        expect(body.locator("details[open]")).to_have_count(0)
+        expect(body.locator(".turn .answer")).to_have_text("4")
+        expect(body).to_contain_text("<|im_end|>")  # of a turn whose beginning is not in the text
+
+
+def test_scratch_work_with_the_answer_is_open(opened: Opened, tmp_path: Path) -> None:
+    text = f"{'long ' * 200} it is 4</think>done"
+    llama = "<|start_header_id|>assistant<|end_header_id|>\n\nyes<|eot_id|>"
+    with opened(show(tmp_path, text + llama, "4"), "#prompt=a&cluster=0") as page:
+        body = page.locator(".detail .body").first
+        expect(body.locator("details[open] .answer")).to_have_text("4")
+        expect(body.locator("section h4")).to_have_text("assistant")
+        expect(body.locator("section p")).to_have_text("yes")
+
+
+def test_the_source_of_a_response_is_shown_as_it_was_written(opened: Opened, tmp_path: Path) -> None:
+    text = "# One\n\n\n<think>  two</think> $\\frac{1}{2}$ **so**\t\\boxed{ 3 }\n"
+    with opened(show(tmp_path, text, "3"), "#prompt=a&cluster=0") as page:
+        response = page.locator(".detail .response").first
+        expect(response.locator("math")).to_have_count(2)
+        response.get_by_role("button", name="source").click()
+        assert response.locator(".body").text_content() == text
+        expect(response.locator(".body .answer")).to_have_text("3")
+        response.get_by_role("button", name="source").click()
+        expect(response.locator("math")).to_have_count(2)
+
+
+def test_searched_words_are_marked_in_text_and_formulas(opened: Opened, tmp_path: Path) -> None:
+    report = show(tmp_path, r"The Frac is **frac** $\frac{1}{2}$ and $x$")
+    with opened(report, "#atlas&q=frac") as page:
+        page.locator(".list tbody a").first.click()
+        marks = page.locator(".detail .body").first.locator("mark")
+        expect(marks).to_have_text(["Frac", "frac", "12"])
+        expect(marks.locator("math")).to_have_count(1)
+
+
+def test_hostile_markup_adds_nothing_but_text(opened: Opened, tmp_path: Path) -> None:
+    pieces = [
+        "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "![y](http://127.0.0.1:9/z.png)",
+        "<iframe src=//a>",
+        r"$\href{javascript:alert(1)}{x}$", r"$\text{<img src=x onerror=alert(1)>}$", r"$\style{color:red}{x}$",
+        "```<script>alert(1)</script>\n<script>alert(2)</script>\n```", "<|im_start|>constructor\n<b>x</b><|im_end|>",
+        "$" + "{" * 300 + "x" + "}" * 300 + "$", r"$\left( \frac{1$", r"\boxed{\sqrt[}",
+        r"\begin{array}{<a>}x\end{array}",
+        r"\begin{constructor}x\end{constructor}", r"$\__proto__ \constructor$", "**<svg onload=alert(1)>**",
+    ]  # fmt: skip
+    text = "\n\n".join(pieces)
+    with opened(
+        show(tmp_path, text, "javascript:alert(1)", "{} " + text.replace("{", "{{").replace("}", "}}"))
+    ) as page:
+        page.goto(f"{page.url}#prompt=a&cluster=0")
+        body = page.locator(".detail .body").first
+        expect(body.locator(".answer").first).to_have_text("javascript:alert(1)")
+        for piece in (*pieces[:5], *pieces[6:7], *pieces[9:12], *pieces[13:15], "<svg onload=alert(1)>"):
+            expect(body).to_contain_text(piece)
+        names = set(page.locator("main .body *, main .asked *").evaluate_all(ELEMENTS))
+        assert names <= {
+            "p", "span", "strong", "code", "pre", "h4", "section", "math", "mrow", "mtext", "mtable", "mtr", "mtd",
+            "mi", "mo", "mstyle",
+        }  # fmt: skip
+        attributes = "all => [...new Set(all.flatMap(one => one.getAttributeNames()))]"
+        allowed = {"class", "display", "stretchy", "lspace", "rspace", "displaystyle", "mathvariant", "form"}
+        assert set(page.locator("main .body *, main .asked *").evaluate_all(attributes)) <= allowed
+
+
+ODD = ["{", "$", "*", r"\left(", "$x", "`", r"\(", "**a *b ", "\\boxed{", "- a\n", "<think>", "^"]
+
+
+@pytest.mark.parametrize("characters", [15_000, 100_000])
+def test_long_odd_texts_are_drawn(opened: Opened, tmp_path: Path, characters: int) -> None:
+    run = RunPaths(tmp_path / "run")
+    texts = [(odd * characters)[:characters] for odd in ODD]
+    steps = [[Rollout("a", 1, None, text=shown) for text in texts for shown in (text, f"${text[:-2]}$")]]
+    write_config(run, "answers")
+    write_metrics(run, len(steps))
+    write_memory(run, steps, "answers")  # all in one cluster
+    write_log(run, steps)
+    limits = Limits(examples=24, example_characters=characters + 9)
+    with opened(write_report([run.root], run.report, limits), "#prompt=a&cluster=0") as page:
+        expect(page.locator(".detail .response")).to_have_count(
+            2 * len(ODD) - 1
+        )  # dollar signs between dollar signs are the same

@@ -19,6 +19,9 @@ const h = (tag, attributes, ...children) => fill(document.createElement(tag), at
 /** An SVG element. */
 const s = (tag, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
+/** A MathML element. */
+const m = (tag, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/1998/Math/MathML", tag), attributes, children);
+
 /** A toggle button with its state in `aria-pressed`. */
 function toggle(label, pressed, change) {
   const press = ({ currentTarget }) => {

@@ -16,7 +16,7 @@ async function promptView(page, params) {
   return [
     back,
     h("h1", { class: "visually-hidden" }, `Prompt ${prompt.key}`),
-    h("div", { class: "question" }, h("p", { class: "asked" }, prompt.text), prompt.text !== prompt.key && h("p", { class: "keyname" }, prompt.key)),
+    h("div", { class: "question" }, h("div", { class: "asked" }, rendered([[0, prompt.text]], listState.query.toLowerCase())), prompt.text !== prompt.key && h("p", { class: "keyname" }, prompt.key)),
     promptFacts(prompt),
     h("section", {}, h("h2", {}, "Rollouts over the steps"), visitsChart(prompt)),
     h("section", {}, h("h2", {}, count(prompt.clusters.length, "cluster"), h("small", {}, ` and ${count(sum(prompt.noise), "rollout")} in none`)),
@@ -32,7 +32,7 @@ function promptFacts(prompt) {
   const rollouts = sum(prompt.rollouts);
   const right = sum(prompt.correct);
   const facts = [
-    ["Right answer", prompt.right === null ? "not known" : h("code", {}, short(prompt.right, 120))],
+    ["Right answer", prompt.right === null ? "not known" : rightAnswer(prompt)],
     ["Visits", `${integer(prompt.visits.length)}, ${stepsInWords(prompt.visits[0], prompt.visits[prompt.visits.length - 1])}`],
     ["Remembered rollouts", integer(prompt.labels.length)],
     rollouts && ["Right", `${integer(right)} of ${integer(rollouts)} (${percent(right / rollouts)})`],
@@ -109,16 +109,19 @@ function examplesOf(own, errors) {
 /** A response with its answer marked. */
 function response(example, verdict) {
   const query = listState.query.toLowerCase();
-  const parts = [(text) => marked(text, query), (text) => h("strong", { class: "answer" }, text), (left) => h("span", { class: "cut" }, `… ${count(left, "character")} left out …`)];
+  const body = h("div", { class: "body", tabindex: 0 }, rendered(example.p, query));
+  const change = (source) => {
+    body.replaceChildren(...(source ? asWritten : rendered)(example.p, query));
+    showAnswers(body.parentElement);
+  };
   return h("article", { class: `response ${verdict}` },
-    h("header", {}, `step ${integer(example.s)}, rollout ${integer(example.i)}`),
-    h("div", { class: "body", tabindex: 0 }, example.p.map(([kind, content]) => parts[kind](content))));
+    h("header", {}, `step ${integer(example.s)}, rollout ${integer(example.i)}`, toggle("source", false, change)), body);
 }
 
 /** Scroll each long response to its answer, which is usually at the end. */
 function showAnswers(view) {
-  for (const answer of view.querySelectorAll(".body .answer")) {
-    const body = answer.closest(".body");
-    body.scrollTop = answer.offsetTop - body.offsetTop - body.clientHeight + 60;
+  for (const body of view.querySelectorAll(".response .body")) {
+    const answer = body.querySelector(".answer");
+    if (answer) body.scrollTop += answer.getBoundingClientRect().top - body.getBoundingClientRect().top - body.clientHeight + 60;
   }
 }

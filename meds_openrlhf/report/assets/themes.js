@@ -90,8 +90,8 @@ function themeExamples(page, theme, runs) {
   const all = (errors) => errors.themes.of.filter((one) => one === theme).length;
   return [
     h("div", { class: "examples three" }, [...chosen.values()].map(([run, prompt, example]) => h("section", {},
-      h("p", { class: "asked" }, h("a", { href: route({ prompt: prompt.key, run, cluster: example.label }) }, short(prompt.text, 300))),
-      prompt.right !== null && h("p", {}, "Right answer: ", h("code", {}, short(prompt.right, 120))),
+      h("p", { class: "asked" }, h("a", { href: route({ prompt: prompt.key, run, cluster: example.label }) }, oneLine(short(prompt.text, 300)))),
+      prompt.right !== null && h("p", {}, "Right answer: ", rightAnswer(prompt)),
       response(example, "wrong")))),
     h("p", {}, runs.filter(all).map((errors) => [h("a", { href: route({ atlas: "", run: errors.run, theme }) },
       `All ${count(all(errors), "cluster")} of this theme${runs.length > 1 ? ` in ${page.runs[errors.run].name}` : ""} →`), " "])),
