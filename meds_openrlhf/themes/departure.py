@@ -84,7 +84,7 @@ class Problem:
             relation, at = self._relation(equation), place.stop - 1
             calculation = " ".join(map(self.role, words[place]))
         else:
-            relation = INTERMEDIATE if value in self._right else REPEATS if value in self._given else NO_CALCULATION
+            relation = REPEATS if value in self._given else INTERMEDIATE if value in self._right else NO_CALCULATION
             at = self._without_calculation(words, first, box, response.answer)
         around = words[max(at - BEFORE, first if at >= first else 0) : at + 1 + AFTER]
         kept = [self.role(word) for word in around if word.text not in self._asked]

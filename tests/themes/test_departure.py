@@ -2,26 +2,64 @@
 
 import pytest
 
-from meds_openrlhf.themes.departure import departure, numbers_in
+from meds_openrlhf.rollouts.texts import ResponseText
+from meds_openrlhf.themes.departure import Departure, Problem
 
-GIVEN, RIGHT = numbers_in(["Compute (4+3)*2"]), numbers_in(["4+3=7, 7*2=14"])
+PROMPT = "Lena buys 4 boxes of 6 pens and loses 5 pens. How many pens are left?"
+RIGHT = [r"She has 4 * 6 = 24 pens. Then 24 - 5 = 19. \boxed{19}", r"4 \times 6 = 24, 24 - 5 = 19"]
+
+
+def departure(text: str, prompt: str = PROMPT, right: list[str] = RIGHT, truth: str | None = "19") -> Departure:
+    return Problem(prompt, right, truth).departure(ResponseText.of(text, None))
 
 
 @pytest.mark.parametrize(
-    ("response", "words", "part"),
+    ("text", "relation", "calculation"),
     [
-        ("Well, 3*2 is 6. 4+6=10", ", given * given is wrong .", ", 3*2 is 6."),
-        ("So 4+3=7 and 7*2=15: 15", "and right * given = wrong :", "and 7*2=15:"),
-        ("9, and again 9", "wrong ,", "9,"),
-        ("No, that is wrong, 4*9", "is wrong , given * wrong", "is wrong, 4*9"),
-        ("9 9", "wrong wrong-again", "9 9"),  # is told from a new one
-        ("6*2=9. 9+9", "wrong *", "6*"),
-        ("4+3=7, 7*2=14", "right * given = right", "7*2=14"),  # nothing is wrong: the end
-        ("Thus \\boxed{3.5}", "thus \\boxed { wrong }", "Thus \\boxed{3.5}"),
-        ("no idea", "no idea", "no idea"),
-        ("", "", ""),
+        (r"4 + 6 = 10. Then 10 - 5 = 5. \boxed{5}", "adds instead of multiplying", "given + given = wrong"),
+        (r"4 * 6 = 26. Then 26 - 5 = 21. \boxed{21}", "miscalculates a product", "given * given = wrong"),
+        (r"4 times 6 is 24, and 24 plus 5 is 29. \boxed{29}", "adds instead of subtracting", "right + given is wrong"),
+        (r"\(4 \times 6 = 24\). So it is \boxed{24}", "stops at an intermediate result", ""),
+        (r"There are 6. \boxed{6}", "repeats a given number", ""),
+        (r"4 * 6 + 5 = 29, \boxed{29}", "multiplies and adds", "given * given + given = wrong"),
+        (r"\(\frac{6}{4} = 1.5\), so \boxed{1.5}", "divides instead of multiplying", "given / given = wrong"),
+        (r"I guess \boxed{77}", "no calculation", ""),
+        ("", "no calculation", ""),
     ],
 )
-def test_the_words_around_the_first_wrong_number(response: str, words: str, part: str) -> None:
-    found, place = departure(response, GIVEN, RIGHT)
-    assert (found, response[place]) == (words.split(), part)
+def test_a_calculation_is_compared_with_those_of_right_responses(text: str, relation: str, calculation: str) -> None:
+    found = departure(text)
+    assert (found.relation, found.calculation) == (relation, calculation)
+
+
+def test_scratch_work_is_left_out_if_an_answer_follows() -> None:
+    solution = r"We add 4 + 6 = 10. The answer is \boxed{10}."
+    scratch = "<think>7 * 8 = 56? No. 4 / 6 = 0.67.</think> "
+    plain, thought = departure(solution), departure(scratch + solution)
+    assert (thought.words, thought.calculation) == (plain.words, plain.calculation)
+    assert thought.words == ["we", "add", "given", "+", "given", "=", "wrong", "the", "answer"]
+    text = scratch + solution
+    assert text[thought.part] == "We add 4 + 6 = 10. The answer"
+    assert departure(r"<think>4 + 6 = 10, so \boxed{10}").calculation == "given + given = wrong"
+
+
+def test_without_a_calculation_the_place_is_where_the_wrong_answer_is_first_written() -> None:
+    text = r"Here 99 comes to mind. I see 1,300 pens in all of it. So \boxed{1300}"
+    found = departure(text)
+    assert found.words[-3:] == ["wrong", "in", "all"] or text[found.part].startswith("Here 99")
+    assert "1,300" in text[found.part]
+    word = departure(
+        r"It goes west then. So \boxed{west}", "Where does it go, east?", [r"It goes \boxed{north}"], "north"
+    )
+    assert word.words == ["west", "then", "so"][: len(word.words)] or "west" in word.words
+
+
+def test_only_prompt_words_and_numbers_of_the_problem_are_replaced() -> None:
+    found = departure(r"Lena has 4 + 6 = 10 pens now. \boxed{10}")
+    assert found.words == ["has", "given", "+", "given", "=", "wrong", "now"]
+    assert departure("no answer at all").words == ["no", "answer", "at", "all"]
+
+
+def test_hostile_texts_end_quickly() -> None:
+    for piece in ("1 + ", "= ", "a ", "1 = 2 ", "</think>"):
+        departure(piece * 20_000 + "\\boxed{" + "a " * 5_000 + "}")
