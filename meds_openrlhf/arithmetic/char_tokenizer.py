@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from transformers import AddedToken, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 
 END_OF_TURN = "<|im_end|>"
 START_OF_TURN = "<|im_start|>"

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.cli.data import make_arithmetic
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import train
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.options import add_command
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.text_table import aligned
+from meds_openrlhf.terminal import aligned
 
 
 def add_parser(subparsers: Any) -> None:

@@ -14,9 +14,9 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.options import add_command
 
 if TYPE_CHECKING:
     from meds_openrlhf.placement.inventory import Node
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Print the plan; returns 0 if it fits."""
     config = load_config(arguments.config, overrides, named_by_user=True)
     quiet_start(verbose=False)
+    from meds_openrlhf.placement.inventory import Shortage
     from meds_openrlhf.placement.report import draw
-    from meds_openrlhf.placement.shortage import Shortage
     from meds_openrlhf.training.start.prepare import plan_run
 
     nodes = _nodes(arguments)

@@ -11,8 +11,8 @@ import argparse
 import sys
 from typing import Any
 
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import RunConfig, load_config
+from meds_openrlhf.options import add_command
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> int:
 def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
     """Train with status lines on the console."""
     quiet_start(verbose)
-    from meds_openrlhf.console import RunConsole
+    from meds_openrlhf.terminal import RunConsole
 
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison
 from meds_openrlhf.stats.figures import legend_below, look, panels
 from meds_openrlhf.stats.intervals import LEVEL
-from meds_openrlhf.text_table import counted
+from meds_openrlhf.terminal import counted
 
 
 def draw(comparison: Comparison) -> Figure:

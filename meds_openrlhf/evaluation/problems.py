@@ -12,8 +12,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.evaluation.models.naming import LABEL
 from meds_openrlhf.files import lines_of, open_file
-from meds_openrlhf.gym.label import is_label
-from meds_openrlhf.gym.problem import require_made
+from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.json_text import parse_json
 
 PAPERS = tuple(name for name, dataset in CATALOG.items() if dataset.kind == "benchmark")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.evaluation.problems import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.features.final_answer import same_answer_form
-from meds_openrlhf.rewards.equality import equal
+from meds_openrlhf.rewards.grading import equal
 from meds_openrlhf.stats.estimators import NO_VOTE, RIGHT, ks_up_to, majority_at_k, pass_at_k
 from meds_openrlhf.stats.intervals import DIFFERENCES, SCORES, Corners, mean_intervals
 

@@ -14,7 +14,7 @@ from meds_openrlhf.evaluation.results import AVERAGE, METRICS, Comparison
 from meds_openrlhf.evaluation.settings import Settings
 from meds_openrlhf.stats.intervals import LEVEL
 from meds_openrlhf.stats.tables import markdown
-from meds_openrlhf.text_table import counted
+from meds_openrlhf.terminal import counted
 
 # How an estimate is shown, in percent.
 _PERCENT, _RANGE, _GAIN = "{value:.2f}", "{low:.2f} – {high:.2f}", "{value:+.2f} ({low:+.2f} to {high:+.2f})"

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from meds_openrlhf.arithmetic.problems import MISTAKES, NO_MISTAKE, make_problem, work, write_solution
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from tests.analysis.runs import Rollout, kind, write_run
 
 # Each with three kinds of mistake; two of them give the same wrong answer to the first problem.

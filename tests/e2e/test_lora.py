@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, StepLog
 from tests.e2e.conftest import MEDS, command, finish, finished, start
 from tests.e2e.runs import Run, ray_process, require_all_gone, require_memory_at_work, wait_for_step
 from tests.waiting import wait_until

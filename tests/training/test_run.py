@@ -7,8 +7,7 @@ from ray.exceptions import RayTaskError
 
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.function import FeatureFunctionError
-from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
+from meds_openrlhf.runtime.errors import Interruptions, RunLostError, WatchdogExpired
 from meds_openrlhf.training.run import Run
 
 FAILED = FeatureFunctionError("my.py: from_texts raised KeyError: 3")

@@ -20,9 +20,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.evaluation.sampling.blocks import Block, EngineSettings, sample_seed
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
-from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 
@@ -39,7 +38,7 @@ class SamplingEngine:
         """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
         import vllm
 
-        from meds_openrlhf.rewards.boxed import answer_environment
+        from meds_openrlhf.rewards.grading import answer_environment
 
         end_children_with_this_process()
         self._settings = settings

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.gym.label import is_label
-from meds_openrlhf.gym.problem import require_made
-from meds_openrlhf.rewards.labels import MOST_UNMATCHED, fault_of, unmatched
+from meds_openrlhf.gym.problem import is_label, require_made
+from meds_openrlhf.rewards.grading import MOST_UNMATCHED, fault_of, unmatched
 
 CHECKED_LABELS = 200  # are compared with themselves at a start, which takes seconds
 logger = logging.getLogger(__name__)

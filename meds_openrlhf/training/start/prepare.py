@@ -12,7 +12,7 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.data.cards import require_own_files
+from meds_openrlhf.data.sources import require_own_files
 from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.memory.snapshot import MemoryFormat
 from meds_openrlhf.paths import RunPaths

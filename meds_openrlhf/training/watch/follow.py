@@ -7,10 +7,9 @@ from typing import Any
 
 import ray
 
-from meds_openrlhf.console import RunConsole
-from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.errors import Interruptions, RunLostError, WatchdogExpired
 from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss
-from meds_openrlhf.runtime.signals import Interruptions, WatchdogExpired
+from meds_openrlhf.terminal import RunConsole
 from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.training.watch.control import StepReport, Stopped
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.gym.label import GymLabel
+from meds_openrlhf.gym.problem import GymLabel
 from meds_openrlhf.training.start.labels import CHECKED_LABELS, require_labels
 
 GYM_LABEL = GymLabel(task="chain_sum", size=1, seed=0, index=0).as_text()

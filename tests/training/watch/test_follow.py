@@ -10,8 +10,7 @@ import pytest
 import ray
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
+from meds_openrlhf.runtime.errors import Interrupted, Interruptions, RunLostError, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.watch import follow as driver
 from meds_openrlhf.training.watch.control import StepReport, Stopped, start_run_control

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.gym.label import GymLabel, is_label, read_label
+from meds_openrlhf.gym.problem import GymLabel, is_label, read_label
 
 FIELDS = {"task": "chain_sum", "size": 8, "seed": 3, "index": 7, "threshold": 0.5, "digest": "0f" * 8}
 
