@@ -12,13 +12,8 @@ from meds_openrlhf.outputs import output_file, require_output, write_output
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     root = tmp_path / "run"
-    for name in (
-        "config.yaml",
-        "metrics.jsonl",
-        "rollouts/000004.arrow",
-        "memory/format.json",
-        "memory/shard-0000/1.arrow",
-    ):
+    names = "config.yaml metrics.jsonl rollouts/000004.arrow memory/format.json memory/shard-0000/1.arrow"
+    for name in names.split():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("precious")
     return root
@@ -27,17 +22,8 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name",
     [
-        "config.yaml",
-        "metrics.jsonl",
-        "rollouts/000004.arrow",
-        "rollouts/new.arrow",
-        "memory/new.arrow",
-        ".lock",
-        "memory/shard-0000/1.arrow",
-        "tracking.json",
-        "model/config.json",
-        "checkpoints/x",
-        "linked/config.yaml",
+        *("config.yaml", "metrics.jsonl", "rollouts/000004.arrow", "rollouts/new.arrow", "memory/new.arrow", ".lock"),
+        *("memory/shard-0000/1.arrow", "tracking.json", "model/config.json", "checkpoints/x", "linked/config.yaml"),
     ],
 )
 def test_no_file_of_a_run_is_an_output(run: Path, name: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, report, track, train
+from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.files import DISK_ERRORS, PATH_ERRORS, UnusableFileError, raise_limits
@@ -23,7 +23,11 @@ from meds_openrlhf.terminal import (
     silence_if_closed,
 )
 
-SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
+# In the order of the help.
+PARSERS = (
+    *(train.add_train, eval.add_parser, train.add_plan, doctor.add_parser, train.add_demo, data.add_parser),
+    *(memory.add_parser, report.add_parser, atlas.add_parser, track.add_parser),
+)
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
 WITH_RAY = ("train", "doctor", "demo")
 # The extra that each command needs; the other commands need only the base installation.
@@ -49,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
     parser.add_argument("--version", action="version", version=f"meds {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in SUBCOMMANDS:
-        module.add_parser(subparsers)
+    for add_parser in PARSERS:
+        add_parser(subparsers)
     try:
         known, rest = parser.parse_known_args(argv)
         if rest and not known.takes_overrides:

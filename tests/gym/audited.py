@@ -53,17 +53,8 @@ def attacks(mark: str) -> list[str]:
     """Answers that would make the file ``mark`` if they were evaluated."""
     touch = f"open('{mark}','w')"
     attribute = f"__import__('pathlib').Path('{mark}').touch()"
-    forms = (
-        "{}",
-        "[{}]",
-        "''.join({})",
-        "(x:={})",
-        "[c for c in [{}]]",
-        "sin(x={})",
-        "sin(*{})",
-        "{{{}}}",
-        "1 if {} else 2",
-    )
+    forms = ["{}", "[{}]", "''.join({})", "(x:={})", "[c for c in [{}]]", "sin(x={})", "sin(*{})", "{{{}}}"]
+    forms += ["1 if {} else 2"]
     return [*(form.format(touch) for form in forms), attribute, f"'{attribute}'", hidden(attribute), hidden(touch)]
 
 
@@ -93,14 +84,8 @@ def main(mark: str) -> None:
     sys.addaudithook(hook)
     for name in labels:
         score(name, [*attacks(mark), *sums[:10], *texts[:20]])
-    for name in (
-        "countdown",
-        "puzzle24",
-        "simple_integration",
-        "polynomial_multiplication",
-        "string_insertion",
-        "n_queens",
-    ):
+    thorough = "countdown puzzle24 simple_integration polynomial_multiplication string_insertion n_queens"
+    for name in thorough.split():
         score(name, texts)
     for text in (*attacks(mark), *texts):
         for setting in (text, [text], {"a": text}):
