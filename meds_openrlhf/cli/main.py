@@ -23,11 +23,19 @@ from meds_openrlhf.terminal import (
     silence_if_closed,
 )
 
-# In the order of the help.
-PARSERS = (
-    *(train.add_train, eval.add_parser, train.add_plan, doctor.add_parser, train.add_demo, data.add_parser),
-    *(memory.add_parser, report.add_parser, atlas.add_parser, track.add_parser),
-)
+# What registers each, in the order of the help.
+SUBCOMMANDS = {
+    "train": train.add_train,
+    "eval": eval.add_parser,
+    "plan": train.add_plan,
+    "doctor": doctor.add_parser,
+    "demo": train.add_demo,
+    "data": data.add_parser,
+    "memory": memory.add_parser,
+    "report": report.add_parser,
+    "atlas": atlas.add_parser,
+    "track": track.add_parser,
+}
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
 WITH_RAY = ("train", "doctor", "demo")
 # The extra that each command needs; the other commands need only the base installation.
@@ -53,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
     parser.add_argument("--version", action="version", version=f"meds {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add_parser in PARSERS:
+    for add_parser in SUBCOMMANDS.values():
         add_parser(subparsers)
     try:
         known, rest = parser.parse_known_args(argv)
