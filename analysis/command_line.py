@@ -16,8 +16,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS
-from meds_openrlhf.files import UnusableFileError
+from meds_openrlhf.files import DISK_ERRORS, PATH_ERRORS, UnusableFileError
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.options import add_options

@@ -24,7 +24,7 @@ _HOMES = {
     "RunPaths": "paths",
     "Sharding": "memory.rows",
     "ShardSettings": "memory.shard",
-    "answer_of": "rewards.boxed",
+    "answer_of": "rewards.grading",
     "answer_row": "features.final_answer",
     "capped": "shaping.law",
     "cluster_penalty": "shaping.penalty",

@@ -22,6 +22,10 @@ MOST_TEXT = 48 * MIB  # of a line, or of a JSON text: parsed, it takes at most a
 MOST_PIPED = 4096 * MIB
 MOST_UNPACKED, UNPACKED_TIMES = 256 * MIB, 200  # of a compressed file: this, and so many times its size
 SIZE_FACTOR = "--size-factor"  # the option that multiplies the limits
+# Errors that a user can correct: a full disk or quota, a folder that is not writable; and in a command's own process,
+# the path of a folder where a file belongs, or the other way round.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+PATH_ERRORS = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
 _size_factor = 1.0
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from meds_openrlhf.arithmetic import problems
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, build_char_tokenizer, make_policy
 from meds_openrlhf.arithmetic.warm_start import write_rows
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 
 TRAINED, HELD_OUT, SUPERVISED = 1000, 200, 3000  # problems; the last are for the supervised training alone
 ID_FORM = "arithmetic-{:05d}"

@@ -1,11 +1,12 @@
-"""Texts of others cannot steer a terminal, and any text can be printed."""
+"""What is shown on a terminal: the lines of a run, and nothing that a terminal acts on."""
 
+import io
 import subprocess
 import sys
 
 import pytest
 
-from meds_openrlhf.terminal import PrintableStream, printable
+from meds_openrlhf.terminal import PrintableStream, RunConsole, printable, step_line
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,31 @@ def test_closed_streams_and_any_encoding_end_without_a_traceback(shell: str, wor
     assert ended.returncode == (0 if words == "--help" or "| true" in shell else 2)
     assert "Traceback" not in ended.stderr
     assert "Exception ignored" not in ended.stderr
+
+
+def test_the_console_tells_the_time_left() -> None:
+    stream = io.StringIO()
+    console = RunConsole(stream)
+    console._total = 40
+    for step, seconds in ((1, 50.0), (2, 3.0), (3, 3.0)):
+        console.step(step, {"rollout/reward_mean": 0.5, "timing/step_total": seconds})
+    assert stream.getvalue().splitlines()[-1] == "step  3/40 | reward 0.500 | 3.0 s, 0:01:51 left"
+    console.done("runs/a")
+    assert stream.getvalue().splitlines()[-2:] == [
+        "runs/a: the prompts were used up before step 40; raise train.num_episodes for more",
+        "runs/a: done; the trained policy is in runs/a/model",
+    ]
+    console._total = 3
+    console.done("runs/a")
+    assert stream.getvalue().count("used up") == 1
+
+
+def test_the_step_line_with_a_memory() -> None:
+    metrics = {
+        "meds/reward_raw": 0.5, "meds/reward_shaped": 0.45, "meds/penalized_share": 0.25, "meds/rows": 42.0,
+        "meds/clusters": 6.0, "meds/noise_share": 0.1, "meds/eigen_ratio_step": 0.66, "timing/step_total": 2.0,
+    }  # fmt: skip
+    assert step_line(7, 40, metrics) == (
+        "step  7/40 | reward 0.500 shaped 0.450 | penalized  25% | 42 rows 6 clusters 10% noise"
+        " | eigen ratio 0.66 | 2.0 s"
+    )

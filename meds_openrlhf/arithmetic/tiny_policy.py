@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AddedToken, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 
 END_OF_TURN = "<|im_end|>"
 START_OF_TURN = "<|im_start|>"

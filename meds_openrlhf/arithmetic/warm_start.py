@@ -24,7 +24,7 @@ from meds_openrlhf.arithmetic.problems import (
     write_solution,
 )
 from meds_openrlhf.arithmetic.tiny_policy import CONTEXT_LENGTH, PolicyRecipe, build_char_tokenizer, make_policy
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 
 # Increase this when problems, wording or training change in code: assets of earlier versions are then rebuilt.
 TASK_VERSION = 2

@@ -1,1 +1,1 @@
-"""The `meds` command, one file per subcommand; heavy imports happen inside functions."""
+"""The `meds` command, a file for each subcommand or a few of them; heavy imports happen inside functions."""

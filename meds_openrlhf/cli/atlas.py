@@ -13,11 +13,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command, add_trust, pairs_of
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
-from meds_openrlhf.options import finite
-from meds_openrlhf.text_table import aligned, counted
+from meds_openrlhf.options import add_command, add_trust, finite, pairs_of
+from meds_openrlhf.terminal import aligned, counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.dumps.reading import Dump

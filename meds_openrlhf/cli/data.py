@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command, pairs_of
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.loader import value_of
 from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, find_sets
 from meds_openrlhf.data.gym import PREFIX, GymRequest
-from meds_openrlhf.data.selection import IN_BENCHMARK
-from meds_openrlhf.text_table import aligned, counted
+from meds_openrlhf.data.prepare import IN_BENCHMARK
+from meds_openrlhf.options import add_command, pairs_of
+from meds_openrlhf.terminal import aligned, counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.arithmetic.warm_start import ArithmeticAssets

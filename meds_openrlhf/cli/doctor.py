@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.options import add_command
 
 if TYPE_CHECKING:
     from meds_openrlhf.doctor.checks import Finding

@@ -13,9 +13,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command, add_trust
 from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
+from meds_openrlhf.options import add_command, add_trust
 
 if TYPE_CHECKING:
     from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
 def _draw(evaluation: Evaluation, progress: Progress, verbose: bool) -> None:
     """Draw the missing samples; connects to Ray only if there are any."""
     from meds_openrlhf.evaluation.evaluate import draw_missing
+    from meds_openrlhf.runtime.errors import interruptible
     from meds_openrlhf.runtime.ray_connection import ray_connection
-    from meds_openrlhf.runtime.signals import interruptible
 
     with evaluation.opened() as samplings:
         if not any(sampling.blocks for sampling in samplings):

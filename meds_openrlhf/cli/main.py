@@ -9,18 +9,42 @@ import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import atlas, data, demo, doctor, eval, memory, plan, report, track, train
-from meds_openrlhf.cli.extras import missing_extra
+from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.exits import DISK_ERRORS, PATH_ERRORS, silence_if_closed
-from meds_openrlhf.files import UnusableFileError, raise_limits
+from meds_openrlhf.config.errors import how_to_install
+from meds_openrlhf.files import DISK_ERRORS, PATH_ERRORS, UnusableFileError, raise_limits
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.runtime.errors import RunLostError, innermost
-from meds_openrlhf.terminal import PrintableStream, prepare_streams, printable, printable_output
+from meds_openrlhf.terminal import (
+    PrintableStream,
+    prepare_streams,
+    printable,
+    printable_output,
+    silence_if_closed,
+)
 
-SUBCOMMANDS = (train, eval, plan, doctor, demo, data, memory, report, atlas, track)
+# What registers each, in the order of the help.
+SUBCOMMANDS = {
+    "train": train.add_train,
+    "eval": eval.add_parser,
+    "plan": train.add_plan,
+    "doctor": doctor.add_parser,
+    "demo": train.add_demo,
+    "data": data.add_parser,
+    "memory": memory.add_parser,
+    "report": report.add_parser,
+    "atlas": atlas.add_parser,
+    "track": track.add_parser,
+}
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
 WITH_RAY = ("train", "doctor", "demo")
+# The extra that each command needs; the other commands need only the base installation.
+EXTRAS = {
+    **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
+    "track": "track",
+    "atlas": "atlas",
+    "report": "judge",
+}
 # What to do after Ctrl-C.
 CONTINUE = {
     "train": ". With --resume it continues from the last checkpoint, if there is one.",
@@ -37,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
     parser.add_argument("--version", action="version", version=f"meds {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in SUBCOMMANDS:
-        module.add_parser(subparsers)
+    for add_parser in SUBCOMMANDS.values():
+        add_parser(subparsers)
     try:
         known, rest = parser.parse_known_args(argv)
         if rest and not known.takes_overrides:
@@ -72,12 +96,21 @@ def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
     if is_users or isinstance(cause, (ConfigError, UnusableFileError, MemoryCorruptionError, MemoryBusyError)):
         return 2, str(cause)
     if isinstance(error, ModuleNotFoundError):
-        return 2, missing_extra(command, error)
+        return 2, _missing_extra(command, error)
     if isinstance(error, RunLostError):
         return 1, str(error)
     if isinstance(error, KeyboardInterrupt):  # or Interrupted, which may say how the run stopped
         return 128 + getattr(error, "signum", signal.SIGINT), str(error) or f"interrupted{CONTINUE.get(command, '')}"
     return 1, None
+
+
+def _missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
+    """What to install so that ``command`` works; None if the error is not about an extra's package."""
+    package = (error.name or "").partition(".")[0]
+    if command not in EXTRAS or package in ("", "meds_openrlhf"):
+        return None
+    extra = package if package in ("swanlab", "mlflow") else EXTRAS[command]  # not everyone uses these trackers
+    return f"{command} needs {package}, which is not installed; {how_to_install(extra)}"
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.loader import parse_overrides
-from meds_openrlhf.text_table import aligned
+from meds_openrlhf.options import add_command
+from meds_openrlhf.terminal import aligned
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.stored import Overview

@@ -13,8 +13,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
+from meds_openrlhf.options import add_command
 from meds_openrlhf.paths import RunPaths
 
 

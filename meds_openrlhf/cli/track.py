@@ -10,16 +10,16 @@ no run; 130: Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.extras import require_installed
-from meds_openrlhf.cli.parsers import add_command
 from meds_openrlhf.config import ConfigError, load_config
 from meds_openrlhf.files import open_file
 from meds_openrlhf.locks import try_lock
+from meds_openrlhf.options import add_command
 from meds_openrlhf.paths import RunPaths
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         raise ConfigError("RUN", arguments.folder, "contains no run, since it has no config.yaml.")
     packages = wanted_trackers(os.environ)
     for package in packages:
-        require_installed(package)
+        if importlib.util.find_spec(package) is None:  # before anything is started
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     trackers = Trackers(paths, packages, of_others=True)
     try:
         _follow(trackers, paths, arguments.once)

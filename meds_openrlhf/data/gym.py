@@ -2,7 +2,7 @@
 
 A task is seeded by its problem's number, ``seed + index``, so one seed makes both: the first problems are held out and
 the next are trained on. Every problem is tried before it is written: its scorer has to call its own answer right. A
-label names its problem (`meds_openrlhf.gym.label`), so it is made here as it will be in training.
+label names its problem (`meds_openrlhf.gym.problem`), so it is made here as it will be in training.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ from tqdm import tqdm
 
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.data.catalog import TRAINING_FILE
-from meds_openrlhf.data.prepare import Prepared, Report, check_writable, write
-from meds_openrlhf.data.questions import problem_id
-from meds_openrlhf.data.selection import CHAT_MARKER, DUPLICATE, IN_BENCHMARK, NO_ANSWER, NO_QUESTION, Counts, Problem
-from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM, qwen_math_prompt
+from meds_openrlhf.data.prepare import (
+    CHAT_MARKER,
+    DUPLICATE,
+    IN_BENCHMARK,
+    NO_ANSWER,
+    NO_QUESTION,
+    Counts,
+    Prepared,
+    Problem,
+    Report,
+    check_writable,
+    write,
+)
+from meds_openrlhf.data.questions import QWEN_MATH_SYSTEM, problem_id, qwen_math_prompt
 from meds_openrlhf.features.answer import answer_in
-from meds_openrlhf.gym.label import MOST, GymLabel
-from meds_openrlhf.gym.problem import GymProblem, TaskRefusedError, made_of
+from meds_openrlhf.gym.problem import MOST, GymLabel, GymProblem, TaskRefusedError, made_of
 
 PREFIX = "gym:"
 NO_BOX = "answer fits no box"  # it has a brace too many, or is too long

@@ -1,4 +1,4 @@
-"""Questions and answers as texts: extracted from their wrapping, and normalised for comparison."""
+"""Questions and answers as texts: taken from their wrapping, normalised for comparison, and put into a template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.rewards.labels import is_one_value
+from meds_openrlhf.rewards.grading import is_one_value
 
 # What DAPO-Math-17k puts around each of its problems. It asks for another answer format than our template does.
 DAPO_OPENING = (
@@ -125,3 +125,20 @@ def _listed(text: str) -> Any:
     except ValueError:
         return text
     return found if isinstance(found, list) else text
+
+
+QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
+
+
+def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:
+    """Apply the Qwen-Math template to a problem: system turn, user turn, and the opening of the assistant's turn.
+
+    The template is applied as text, so the result goes to a tokenizer with `add_special_tokens=False`. Raises
+    ValueError if the problem is empty or contains a chat marker (`<|im_start|>`, `<|im_end|>`), which breaks the turns.
+    """
+    if not problem.strip():
+        raise ValueError(f"problem={problem!r}: must not be empty.")
+    for marker in ("<|im_start|>", "<|im_end|>"):
+        if marker in problem:
+            raise ValueError(f"problem: must not contain the chat marker {marker}. Pass the plain text of the problem.")
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"

@@ -1,11 +1,13 @@
 """Read data sets from the hub, a folder copied from there, a Parquet or a JSON file, each record as three texts.
 
-Records are read in batches and yielded one by one, so that a large set is never in memory at once.
+Records are read in batches and yielded one by one, so that a large set is never in memory at once. A folder's card or
+saved state names the files that are loaded: they have to be in the folder.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from meds_openrlhf.config.errors import ConfigError, how_to_install
-from meds_openrlhf.data.cards import require_own_files
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.questions import answer_text, question_text
-from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_rest
+from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_file, read_rest
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.runtime.hub import hub_answers
+from meds_openrlhf.yaml_text import parse_yaml
 
 BATCH_ROWS = 8192
 
@@ -191,3 +193,44 @@ def _hub_records(source: Source) -> Iterator[Record]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or "no reason given").splitlines()[0]
+
+
+CARDS = ("README.md", ".huggingface.yaml")  # which `datasets` reads
+_KEYS = ("data_files", "data_dir", "path", "filename", "splits")
+MOST_NODES = 200_000  # of a set with thousands of configurations
+STATES = ("state.json", "dataset_dict.json")  # of a folder that `save_to_disk` wrote, and of its splits
+_HEAD = re.compile(r"^\s*---(?:\r\n|\r|\n)([\S\s]*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|$)")  # as huggingface_hub's
+
+
+def require_own_files(folder: Path, field: str) -> None:
+    """Raise ConfigError, naming ``field``, if a file in ``folder`` names others outside of it, or cannot be read."""
+    states = [path for name in STATES for path in (folder / name, *folder.glob(f"*/{name}"))]
+    for path in (*(folder / name for name in CARDS), *states):
+        try:
+            content = _content(path) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise ConfigError(field, str(folder), f"has a {path.name} that cannot be read ({error}).") from error
+        for name in _files_in(content):
+            if ":" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+                hint = f"has a {path.name} that names {name}, which is not in the folder. Remove that, or name a file."
+                raise ConfigError(field, str(folder), hint)
+
+
+def _content(path: Path) -> Any:
+    if path.name in STATES:
+        return parse_json(read_file(path))
+    text = read_file(path, MOST_TEXT).decode()
+    head = _HEAD.match(text) if path.suffix == ".md" else None
+    return parse_yaml(text if path.suffix != ".md" else head[1] if head else "", MOST_NODES)
+
+
+def _files_in(content: Any, named: bool = False) -> Iterator[str]:
+    """All texts below the keys that name files, at any depth."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _files_in(value, named or key in _KEYS)
+    elif isinstance(content, list):
+        for item in content:
+            yield from _files_in(item, named)
+    elif named and isinstance(content, str):
+        yield content

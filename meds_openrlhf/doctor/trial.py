@@ -14,7 +14,7 @@ from typing import Any
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
-from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
+from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.trackers import NOWHERE
 
 # Of a recipe: its parallelism, LoRA, batches by tokens, correction and engines; but not what follows from its size.

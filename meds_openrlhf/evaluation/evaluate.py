@@ -178,9 +178,8 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
     from meds_openrlhf.evaluation.fleet import draw, plan_engines
-    from meds_openrlhf.placement.groups import release, reserve
-    from meds_openrlhf.placement.ray_cluster import inventory
-    from meds_openrlhf.placement.shortage import when_free
+    from meds_openrlhf.placement.inventory import when_free
+    from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
 
     request, began = evaluation.request, time.monotonic()
     largest = max(len(sampling.blocks) for sampling in samplings)

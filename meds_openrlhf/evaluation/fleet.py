@@ -19,9 +19,8 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample, sample_seed
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
-from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 
@@ -38,7 +37,7 @@ class SamplingEngine:
         """Load the model. ``bundles`` are the engine's bundle indices in its placement group."""
         import vllm
 
-        from meds_openrlhf.rewards.boxed import answer_environment
+        from meds_openrlhf.rewards.grading import answer_environment
 
         end_children_with_this_process()
         self._settings = settings

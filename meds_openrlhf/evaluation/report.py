@@ -25,7 +25,7 @@ from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.paths import inside
 from meds_openrlhf.stats.estimates import LEVEL, RESAMPLES
 from meds_openrlhf.stats.presentation import legend_below, look, markdown, panels, write_figure
-from meds_openrlhf.text_table import counted
+from meds_openrlhf.terminal import counted
 
 TABLE, CSV, JSON, PICTURE, PAGE = "table.md", "table.csv", "results.json", "pass_at_k.png", "report.md"
 # How an estimate is shown, in percent.

@@ -20,8 +20,7 @@ from meds_openrlhf.config.schema import Pattern
 from meds_openrlhf.config.section import fit
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.files import lines_of, open_file, read_file, write_atomically
-from meds_openrlhf.gym.label import is_label
-from meds_openrlhf.gym.problem import require_made
+from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import inside
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.evaluation.request import Problem
 from meds_openrlhf.evaluation.samples import Sample
 from meds_openrlhf.features.final_answer import same_answer_form
-from meds_openrlhf.rewards.equality import equal
+from meds_openrlhf.rewards.grading import equal
 from meds_openrlhf.stats import estimates
 
 METRICS = {"pass": "Pass@k", "maj": "Maj@k"}

@@ -12,14 +12,12 @@ numbered node by node, and OpenRLHF's ranks and engines use them in that order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, describe_nodes, names_of, plural
-from meds_openrlhf.placement.modes import grouped
-from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, plural
 
 # The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
 SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
@@ -153,6 +151,11 @@ def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
             )
             raise ConfigError(guest.flag, guest.blocks if guest.role == "engines" else guest.block_gpus, hint)
     return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
+
+
+def grouped(roles: Collection[str], hosts: Mapping[str, str]) -> list[list[str]]:
+    """Return the roles that share GPUs, each group beginning with the role whose GPUs they are."""
+    return [[role, *(guest for guest in roles if hosts.get(guest) == role)] for role in roles if role not in hosts]
 
 
 def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:

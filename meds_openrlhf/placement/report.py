@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from textwrap import indent
 
-from meds_openrlhf.placement.batches import listed
 from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural, smallest_gpu_memory
 from meds_openrlhf.placement.memory_estimate import EngineLimits, Footprint, engine_limits, footprints, together
 from meds_openrlhf.placement.plan import Group, Plan, RoleRequest
-from meds_openrlhf.placement.recipe import Recipe
+from meds_openrlhf.placement.recipe import Recipe, listed
 from meds_openrlhf.placement.sizing import Sizing
-from meds_openrlhf.text_table import aligned
+from meds_openrlhf.terminal import aligned
 
 LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
 FREE, IN_USE = "·", "x"

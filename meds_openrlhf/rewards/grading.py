@@ -1,17 +1,109 @@
-"""Decide whether a response is right; shared by all rewards."""
+"""Decide whether a response is right, for all rewards: its answer, and whether that equals the label.
+
+The answer is the content of the last box, or what ``meds.features.answer_pattern`` marks. Answers are compared as
+texts, as integers, or by math-verify in processes of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-import torch
+from meds_openrlhf.features.answer import answer_in, without_ending
+from meds_openrlhf.gym.problem import is_label, made_of
+from meds_openrlhf.runtime.verifier import AnswerVerifier
 
-from meds_openrlhf.gym.label import is_label
-from meds_openrlhf.gym.problem import made_of
-from meds_openrlhf.rewards.boxed import answer_of
-from meds_openrlhf.rewards.equality import equal
-from meds_openrlhf.rewards.labels import label_text
+if TYPE_CHECKING:
+    import torch
+
+# Set where answers are judged, if the run has a pattern: rewards are called by OpenRLHF, with texts alone.
+ANSWER_PATTERN = "MEDS_ANSWER_PATTERN"
+MOST_UNMATCHED = 0.01  # of a training set's labels; above, the set is not made, and no training starts
+_AT_ONCE = 4
+LONGEST_VALUE = 256  # characters; longer content of a box is a derivation, not a value
+_INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+_verifier = AnswerVerifier("meds_openrlhf.rewards.comparison")
+
+
+def answer_of(response: str) -> str | None:
+    """The response's answer, as in rollouts, memory and report: `answer_in` its text.
+
+    With `ANSWER_PATTERN` in the environment, the answer is what that pattern marks, and boxes are ignored.
+    """
+    marker = os.environ.get(ANSWER_PATTERN)
+    if marker is None:
+        return answer_in(response)
+    pattern, special = json.loads(marker)
+    return answer_in(without_ending(response, tuple(special)), pattern)
+
+
+def answer_environment(pattern: str | None, special: Sequence[str] = ()) -> dict[str, str]:
+    """The environment in which `answer_of` uses the pattern; ``special`` tokens may end a response's text."""
+    return {} if pattern is None else {ANSWER_PATTERN: json.dumps([pattern, [*filter(None, special)]])}
+
+
+def equal(gold: str, given: str) -> bool | None:
+    """Whether ``given`` equals ``gold``: False if it is longer than `LONGEST_VALUE`, None if comparing takes too long.
+
+    Raises ModuleNotFoundError if math-verify is needed and not installed.
+    """
+    if len(given) > LONGEST_VALUE:
+        return False
+    if given == gold:
+        return True
+    if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
+        return int(given) == int(gold)
+    return _verified("equal", gold, given)
+
+
+def matches_itself(label: str) -> bool:
+    """Whether another spelling of the label could equal it. Raises as `equal` does."""
+    if _INTEGER.fullmatch(label):
+        return True
+    return len(label) <= LONGEST_VALUE and bool(_verified("matches_itself", label))
+
+
+def _verified(question: str, *texts: str) -> bool | None:
+    if find_spec("math_verify") is None:
+        raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
+    verdict: bool | None = _verifier.ask(question, *texts)
+    return verdict
+
+
+def label_text(label: object) -> str | None:
+    """The text that answers are compared with; None if the label is missing: null, NaN, empty, a list or a mapping."""
+    is_missing = label is None or label != label or isinstance(label, (list, dict))  # NaN is not itself
+    return None if is_missing else str(label).strip() or None
+
+
+def fault_of(label: object) -> str | None:
+    """Why no answer can match the label, as in "is empty"; None if one may."""
+    if isinstance(label, (list, dict)):
+        return f"is a {'list' if isinstance(label, list) else 'mapping'}"
+    text = label_text(label)
+    if text is None:
+        return "is empty" if isinstance(label, str) else "is null"
+    return "is a worked solution" if "####" in text or not is_one_value(text) else None
+
+
+def is_one_value(text: str) -> bool:
+    """Whether the text is a line, or an environment such as a matrix; several lines are a solution."""
+    return "\n" not in text or "\\begin{" in text
+
+
+def unmatched(labels: Sequence[str]) -> list[int]:
+    """The indices of the labels that do not equal themselves in another spelling: only a copy of these is right.
+
+    Raises ModuleNotFoundError as `equal` does.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        verdicts = list(threads.map(matches_itself, labels))
+    return [place for place, is_matched in enumerate(verdicts) if not is_matched]
 
 
 def is_right(response: str, label: object) -> bool:
@@ -44,5 +136,7 @@ def scores(
     queries: list[str], prompts: list[str], labels: list[Any], verdict: Callable[[str, object], bool] = is_right
 ) -> torch.Tensor:
     """(B,) float32: 1 for each query whose response is right by ``verdict``, 0 for the others."""
+    import torch
+
     answered = zip(responses(queries, prompts), labels, strict=True)
     return torch.tensor([float(verdict(response, label)) for response, label in answered])

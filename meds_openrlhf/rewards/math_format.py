@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from meds_openrlhf.rewards import grading
-from meds_openrlhf.rewards.boxed import answer_of
+from meds_openrlhf.rewards.grading import answer_of
 
 BOXED = 0.1
 

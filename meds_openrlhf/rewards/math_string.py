@@ -11,8 +11,7 @@ import re
 from typing import Any
 
 from meds_openrlhf.rewards import grading
-from meds_openrlhf.rewards.boxed import answer_of
-from meds_openrlhf.rewards.labels import label_text
+from meds_openrlhf.rewards.grading import answer_of, label_text
 
 # Both in this order: later rules see what earlier ones have left.
 _FIRST = (

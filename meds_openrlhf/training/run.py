@@ -14,17 +14,22 @@ import ray
 
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
-from meds_openrlhf.console import RunConsole
 from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.groups import release, reserve
-from meds_openrlhf.placement.ray_cluster import inventory
+from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
 from meds_openrlhf.run_folder import run_paths_of, set_back, sole_driver_of
 from meds_openrlhf.runtime import devices
-from meds_openrlhf.runtime.errors import RunLostError, innermost
+from meds_openrlhf.runtime.errors import (
+    Interrupted,
+    Interruptions,
+    RunLostError,
+    WatchdogExpired,
+    innermost,
+    interruptible,
+)
 from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss, loss_behind
 from meds_openrlhf.runtime.ray_connection import ray_connection
-from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
+from meds_openrlhf.terminal import RunConsole
 from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.control import StepReport, Stopped

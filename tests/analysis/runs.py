@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from meds_openrlhf.arithmetic.problems import MISTAKES, NO_MISTAKE, make_problem, work, write_solution
 from meds_openrlhf.columns import ROLLOUT_SCHEMA
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.evaluation.request import Problem, Settings, problems_hash, write_settings
 from meds_openrlhf.memory.rows import make_rows
 from meds_openrlhf.memory.shard import ShardSettings

@@ -13,7 +13,7 @@ from analysis.known_mistakes import coverage_of, main, scores_of, wrong_and_expl
 from analysis.mistakes import Explanation, explain, expression_of, kinds_of, written_steps
 from meds_openrlhf.arithmetic.problems import MISTAKES, draw_problems, work, write_solution
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from tests.analysis.runs import Rollout, kind, write_arithmetic_run, write_run
 from tests.report import stored_runs
 

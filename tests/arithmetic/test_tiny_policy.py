@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, Qwen2Config
 
 from meds_openrlhf.arithmetic.problems import PIECES
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer, template_pieces
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 
 TOKENIZER = build_char_tokenizer()
 PRINTABLE = "\n" + "".join(chr(code) for code in range(32, 127))

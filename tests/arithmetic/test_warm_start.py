@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from tests.failing import failing
 
 SIZES = dict(layers=2, hidden_size=32, heads=1, steps=3, batch_size=4)

@@ -11,8 +11,8 @@ import pytest
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, memory
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.exits import silence_if_closed
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
+from meds_openrlhf.terminal import silence_if_closed
 from tests.cli.base_installation import REPOSITORY
 from tests.cli.conftest import Meds
 from tests.failing import failing

@@ -10,23 +10,8 @@ from meds_openrlhf.config.credentials import credentials_in, hidden, is_secret_v
 
 LETTERS = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6"
 PREFIXES = (
-    "fw_",
-    "dckr_pat_",
-    "sk_test_",
-    "bearer ",
-    "GOCSPX-",
-    "sk-ant-api03-",
-    "hf_",
-    "ghp_",
-    "gho_",
-    "github_pat_",
-    "npm_",
-    "r8_",
-    "gsk_",
-    "wandb_v1_",
-    "sk_live_",
-    "sk-",
-    "sk-proj-",
+    *("fw_", "dckr_pat_", "sk_test_", "bearer ", "GOCSPX-", "sk-ant-api03-", "hf_", "ghp_", "gho_", "github_pat_"),
+    *("npm_", "r8_", "gsk_", "wandb_v1_", "sk_live_", "sk-", "sk-proj-"),
 )
 FORMS = [
     *[f"{prefix}{LETTERS}" for prefix in (*PREFIXES, "glpat-", "nvapi-", "pypi-", "xoxb-", "xapp-1-", "AIza", "ya29.")],
@@ -123,17 +108,8 @@ def test_a_credential_is_known_by_its_form_wherever_it_stands(form: str, tmp_pat
 
 
 def test_credentials_are_known_by_their_name() -> None:
-    for name in (
-        "api_key",
-        "key",
-        "password",
-        "hub_token",
-        "pwd",
-        "db_pass",
-        "session_cookie",
-        "slack_webhook",
-        "api-key",
-    ):
+    names = "api_key key password hub_token pwd db_pass session_cookie slack_webhook api-key"
+    for name in names.split():
         assert credentials_in({"section": {name: "x"}}) == [f"section.{name}"]
         assert redacted({"section": {name: 12345678}}, {}) == {"section": {name: "***"}}
         assert credentials_in({"section": {name: None}}) == credentials_in({"section": {name: ""}}) == []

@@ -10,7 +10,7 @@ import pytest
 
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.data import gym
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.gym.problem import GymProblem, made_of
 from meds_openrlhf.rewards.grading import verdict
 

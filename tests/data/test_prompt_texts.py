@@ -5,7 +5,7 @@ from pathlib import Path
 
 from meds_openrlhf.config import MedsSettings, RunConfig
 from meds_openrlhf.data.prompt_texts import questions, texts_of_data_set, without_template
-from meds_openrlhf.data.templates import qwen_math_prompt
+from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.memory.rows import prompt_key
 
 HEAD = "<|im_start|>system\nReason.<|im_end|>\n<|im_start|>user\n"

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from meds_openrlhf.data.questions import (
     DAPO_CLOSING,
     DAPO_OPENING,
+    QWEN_MATH_SYSTEM,
     answer_text,
     asks_for_answer_format,
     normalised,
     problem_id,
     question_text,
 )
-from meds_openrlhf.data.templates import QWEN_MATH_SYSTEM
 
 COMMANDS = ("\\left", "\\right", "\\,", "\\;", "\\ ", "\\\\", "\\quad", "\\dfrac", "\\(", "\\]", "\\$", "left", "arrow")
 PIECES = st.sampled_from((*COMMANDS, *"\\$~ \ndfrac{}(1Aßﬁ²İ\u0345"))

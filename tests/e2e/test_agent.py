@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
+from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL
 from tests.e2e.conftest import command, finished
 from tests.e2e.runs import Run, require_memory_at_work
 

@@ -15,8 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, StepLog
 from tests.e2e.conftest import MEDS, REPOSITORY, command, environment, finish, finished, start
 from tests.e2e.runs import (
     SAMPLES,

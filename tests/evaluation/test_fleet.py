@@ -15,10 +15,8 @@ from meds_openrlhf.evaluation import fleet
 from meds_openrlhf.evaluation.fleet import SamplingEngine, plan_engines
 from meds_openrlhf.evaluation.request import Problem, Settings
 from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample
-from meds_openrlhf.placement.groups import release, reserve
-from meds_openrlhf.placement.inventory import Node
-from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.placement.inventory import Node, Shortage
+from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
 from meds_openrlhf.runtime.errors import RunLostError
 from tests.placement.clusters import node
 

@@ -7,7 +7,7 @@ from pandas.testing import assert_frame_equal
 from meds_openrlhf.evaluation import results
 from meds_openrlhf.evaluation.results import AVERAGE, Comparison, evaluate, votes_of
 from meds_openrlhf.evaluation.samples import Sample
-from meds_openrlhf.rewards.equality import equal
+from meds_openrlhf.rewards.grading import equal
 from meds_openrlhf.stats.estimates import DIFFERENCES, NO_VOTE, mean_intervals
 from tests.evaluation.measured import problems, result, samples
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.features.answer import LONGEST_ANSWER, AnswerLocator, answer_in, marked_answer
 from meds_openrlhf.features.token_bytes import token_bytes
-from meds_openrlhf.rewards.boxed import answer_environment, answer_of
+from meds_openrlhf.rewards.grading import answer_environment, answer_of
 from meds_openrlhf.rollouts.texts import ResponseReader
 
 

@@ -1,7 +1,10 @@
-"""Run as a program: score hostile answers to every task, and print what Python's audit hook sees beyond parsing.
+"""Answers to the tasks of reasoning-gym; run as a program, it scores hostile ones to every task.
 
-The answers are attacks, and random sequences of pieces of Python. They are scored here, as in an examiner.
+It prints what the audit hook of Python sees beyond parsing. The answers are attacks, and random sequences of pieces of
+Python. They are scored here, as in an examiner.
 """
+
+from __future__ import annotations
 
 import json
 import random
@@ -12,9 +15,21 @@ from contextlib import suppress
 from reasoning_gym.factory import DATASETS
 
 from meds_openrlhf.gym import tasks
-from meds_openrlhf.gym.expression import is_arithmetic
-from meds_openrlhf.gym.label import GymLabel, read_label
-from tests.gym.gym_answers import WITHOUT_ANSWERS
+from meds_openrlhf.gym.problem import GymLabel, read_label
+from meds_openrlhf.gym.tasks import is_arithmetic
+
+# Tasks without answers; they cannot be trained on.
+WITHOUT_ANSWERS = {"boxnet", "composite", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+
+
+def answers(own: str, others: list[str]) -> list[str]:
+    """The task's own answer, answers to two other problems, and eleven more."""
+    rows = [line.split() for line in own.splitlines()]
+    numbers = [[int(word) if word.lstrip("-").isdecimal() else word for word in row] for row in rows]
+    lists = [repr(list(own)), repr(own.split()), repr(numbers)]
+    changed = [own[::-1], own[:-1], f"{own}1", f"{own} + 1", f"({own})*2"]
+    return [own, *others, *changed, "0", "I do not know", "", *lists]
+
 
 PIECES = (
     *("1", "23", "x", "C", "pi", "+", "-", "*", "/", "**", "%", "(", ")", ",", "[", "]", "{", "}", ":", ".", "'", '"'),
@@ -38,17 +53,8 @@ def attacks(mark: str) -> list[str]:
     """Answers that would make the file ``mark`` if they were evaluated."""
     touch = f"open('{mark}','w')"
     attribute = f"__import__('pathlib').Path('{mark}').touch()"
-    forms = (
-        "{}",
-        "[{}]",
-        "''.join({})",
-        "(x:={})",
-        "[c for c in [{}]]",
-        "sin(x={})",
-        "sin(*{})",
-        "{{{}}}",
-        "1 if {} else 2",
-    )
+    forms = ["{}", "[{}]", "''.join({})", "(x:={})", "[c for c in [{}]]", "sin(x={})", "sin(*{})", "{{{}}}"]
+    forms += ["1 if {} else 2"]
     return [*(form.format(touch) for form in forms), attribute, f"'{attribute}'", hidden(attribute), hidden(touch)]
 
 
@@ -78,14 +84,8 @@ def main(mark: str) -> None:
     sys.addaudithook(hook)
     for name in labels:
         score(name, [*attacks(mark), *sums[:10], *texts[:20]])
-    for name in (
-        "countdown",
-        "puzzle24",
-        "simple_integration",
-        "polynomial_multiplication",
-        "string_insertion",
-        "n_queens",
-    ):
+    thorough = "countdown puzzle24 simple_integration polynomial_multiplication string_insertion n_queens"
+    for name in thorough.split():
         score(name, texts)
     for text in (*attacks(mark), *texts):
         for setting in (text, [text], {"a": text}):

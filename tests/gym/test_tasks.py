@@ -1,6 +1,7 @@
-"""The reward of reasoning-gym's tasks: the task's own scorer decides, in a process with limits."""
+"""The reward of reasoning-gym's tasks: their own scorers decide, in processes with limits."""
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -8,19 +9,20 @@ from subprocess import run
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reasoning_gym.factory import DATASETS
 
 from meds_openrlhf.gym import problem, tasks
-from meds_openrlhf.gym.label import GymLabel
-from meds_openrlhf.gym.problem import TaskRefusedError, made_of
+from meds_openrlhf.gym.problem import GymLabel, TaskRefusedError, made_of
+from meds_openrlhf.gym.tasks import is_arithmetic
 from meds_openrlhf.rewards.grading import solves, verdict
 from meds_openrlhf.runtime.verifier import AnswerVerifier
-from tests.gym.audited import attacks
-from tests.gym.gym_answers import WITHOUT_ANSWERS, answers
+from tests.gym.audited import WITHOUT_ANSWERS, answers, attacks
 from tests.rewards.test_math import loaded
 
 EVALUATING = ("countdown", "puzzle24", "simple_integration", "intermediate_integration", "polynomial_multiplication")
-# Scores of the answers of `tests.gym.gym_answers` to problem 0 of 50, seed 7, before answers were read by grammar.
+# Scores of the answers of `tests.gym.audited` to problem 0 of 50, seed 7, before answers were read by grammar.
 SCORES = json.loads(Path(__file__).with_name("gym_scores.json").read_text())
 
 
@@ -127,3 +129,47 @@ def test_labels_that_make_no_problem_are_errors_and_no_verdicts(monkeypatch: pyt
             solves("\\boxed{42}", text)
     with pytest.raises(TaskRefusedError, match=r"refuses composite \(AssertionError: Must specify"):
         made_of(label("composite"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("7", " 2*(7 - 3) ", "-5*x**3/3 + C", "exp(-x)*sin(2*x)/2 - pi", "7 // 2 % 3", "log(x, 10)"),
+        *("1e3", "0x1f", "1_000", "sqrt(sqrt(x1))", "+-1", "Abs(-3)", "(\n1*3*5 + 9\n)"),
+    ],
+)
+def test_arithmetic_is_computed(text: str) -> None:
+    assert is_arithmetic(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *attacks("/tmp/x"),
+        *("", "7 +", "'7'", "1 if 1 else 2", "[1]", "(1, 2)", "{1}", "{1: 2}", "1 < 2", "1 and 2", "not 1", "~1"),
+        "1 | 2",
+        *("x.real", "x[0]", "f(2)", "(sin)(2)(3)", "sin(2)(3)", "sin(x=2)", "sin(*x)", "sin(**x)", "lambda: 1"),
+        "x := 1",
+        *("(x := 1)", "await x", "(yield)", "1j", "...", "None", "True", "f'{1}'", "b'1'", "1; 2", "1 # 2"),
+        *("1\\\n+2", "1\n+2"),
+        *("\uff53in(2)", "\u0663", "2\u00d73", "__import__", "eval", "alpha"),
+        *("(" * 5000 + "1" + ")" * 5000, "-" * 100_000 + "1", "1+" * 100_000 + "1", "9" * 5000),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_everything_else_is_refused(text: str) -> None:
+    assert not is_arithmetic(text)
+
+
+def test_a_task_may_know_more_names_but_no_functions() -> None:
+    assert is_arithmetic("2*alpha", {"alpha"})
+    assert not is_arithmetic("alpha(2)", {"alpha"})
+    assert not is_arithmetic("beta", {"alpha"})
+
+
+@given(st.text("019xC+-*/%.,()[]{}'\"\\_=:;!#@ \nsinpeva", max_size=40))
+def test_what_is_arithmetic_names_calls_and_quotes_nothing_else(text: str) -> None:
+    if is_arithmetic(text):
+        code = compile(text.strip(), "answer", "eval")
+        assert all(re.fullmatch(r"[a-zA-Z]\d?|pi|sin", name) for name in code.co_names)
+        assert all(isinstance(constant, (int, float, tuple)) for constant in code.co_consts)

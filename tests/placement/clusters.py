@@ -3,11 +3,10 @@
 from dataclasses import fields
 from typing import Any
 
-from meds_openrlhf.placement.batches import Batching
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
 from meds_openrlhf.placement.plan import Plan, RoleRequest
-from meds_openrlhf.placement.recipe import Recipe
+from meds_openrlhf.placement.recipe import Batching, Recipe
 
 QWEN = "Qwen/Qwen2.5-Math-7B"
 # From their config.json, which tests do not download.

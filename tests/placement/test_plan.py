@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.plan import Demand, Plan, RoleRequest, make_plan, pack
-from meds_openrlhf.placement.shortage import Shortage
 from tests.placement.clusters import node
 
 SPLIT = [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)]

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.inventory import imagined_cluster
-from meds_openrlhf.placement.modes import mode_flags
 from meds_openrlhf.placement.plan import RoleRequest
-from meds_openrlhf.placement.sizing import Sizing, require_batches, size
+from meds_openrlhf.placement.sizing import Sizing, mode_flags, require_batches, size
 from tests.placement.clusters import node, recipe
 
 SHARDS_AND_CONTROLLER = 9

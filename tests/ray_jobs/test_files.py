@@ -68,7 +68,7 @@ def test_runs_caches_and_keys_stay_out_of_the_jobs_copy(tmp_path: Path) -> None:
 def test_the_entrypoint_is_a_command_of_ours() -> None:
     words = shlex.split(MANIFEST["spec"]["entrypoint"])
     parser = argparse.ArgumentParser()
-    train.add_parser(parser.add_subparsers())
+    train.add_train(parser.add_subparsers())
     assert words[0] == "meds"
     known, overrides = parser.parse_known_args(words[1:])
     assert MANIFEST["spec"]["backoffLimit"] > 0

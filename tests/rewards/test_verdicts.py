@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.rewards import comparison, equality, math_string
-from meds_openrlhf.rewards.equality import LONGEST_VALUE
-from meds_openrlhf.rewards.grading import is_right
+from meds_openrlhf.rewards import comparison, grading, math_string
+from meds_openrlhf.rewards.grading import LONGEST_VALUE, is_right
 from meds_openrlhf.runtime.verifier import AnswerVerifier
 from tests.rewards.verdicts import HOSTILE, LIMITS, VERDICTS
 
@@ -65,7 +64,7 @@ def test_a_missing_label_equals_nothing(label: object) -> None:
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        equality, "_verifier", AnswerVerifier("meds_openrlhf.rewards.comparison", seconds=1.0, processes=2)
+        grading, "_verifier", AnswerVerifier("meds_openrlhf.rewards.comparison", seconds=1.0, processes=2)
     )
     with ThreadPoolExecutor(8) as threads:
         verdicts = dict(zip(HOSTILE, threads.map(lambda text: is_right(f"\\boxed{{{text}}}", "7"), HOSTILE.values())))

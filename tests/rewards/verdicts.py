@@ -178,11 +178,7 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (
         "12",
         [
-            r"12\text{ kPa}",
-            r"12\ \mathrm{K}",
-            r"12^\circ\text{C}",
-            "12°F",
-            r"12\,\mathrm{m^3/s}",
+            *(r"12\text{ kPa}", r"12\ \mathrm{K}", r"12^\circ\text{C}", "12°F", r"12\,\mathrm{m^3/s}"),
             r"12\text{ N}\cdot\text{m}",
         ],
         [],
@@ -217,12 +213,7 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (
         "9",
         [
-            r"\boldsymbol{9}",
-            r"\bm{9}",
-            r"{\bf 9}",
-            r"\textcolor{red}{9}",
-            r"{\color{blue}9}",
-            r"\underline{9}",
+            *(r"\boldsymbol{9}", r"\bm{9}", r"{\bf 9}", r"\textcolor{red}{9}", r"{\color{blue}9}", r"\underline{9}"),
             "**9**",
         ],
         [],

@@ -1,4 +1,4 @@
-"""What the driver hands to the cluster."""
+"""What the driver hands to the cluster, and the token with which it is entered."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.runtime import ray_connection
-from meds_openrlhf.runtime.ray_token import MODE, TOKEN, TOKEN_PATH
+from meds_openrlhf.runtime.ray_token import MODE, TOKEN, TOKEN_PATH, main, write_token
 from tests.conftest import RayCluster
 
 # Starts a cluster, says where it is and how to enter, and ends it when its input closes.
@@ -99,3 +99,32 @@ def test_a_local_cluster_that_a_busy_machine_starts_too_slowly_is_started_again(
 def raised(error: Exception | None) -> None:
     if error is not None:
         raise error
+
+
+def test_a_token_replaces_what_is_there_and_only_its_user_can_read_it(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (tmp_path / "token").symlink_to(precious)
+    before = os.umask(0)
+    try:
+        path = write_token(tmp_path / "token")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert len(path.read_text()) == 64
+    assert write_token(path).read_text() != path.with_name("precious").read_text() == "mine"
+
+
+def test_a_job_gets_its_own_in_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    (tmp_path / "c.yaml").write_text("meds: {run_dir: elsewhere}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["--resume", "c.yaml", "--meds.run_dir", "runs/mine"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/runs/mine/.ray-token-77\n"
+    assert (tmp_path / "runs/mine/.ray-token-77").is_file()
+    assert main(["none.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("meds: CONFIG=none.yaml: is not a readable YAML file")
+    assert main(["c.yaml", "--meds.run_dir", "c.yaml/run"]) == 2
+    assert "meds.run_dir: cannot be written to" in capsys.readouterr().err

@@ -14,9 +14,8 @@ from ray.exceptions import RayTaskError
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runtime.errors import RunLostError
+from meds_openrlhf.runtime.errors import Interrupted, Interruptions, RunLostError, WatchdogExpired, interruptible
 from meds_openrlhf.runtime.losses import Member
-from meds_openrlhf.runtime.signals import Interrupted, Interruptions, WatchdogExpired, interruptible
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.control import StepReport, Stopped, start_run_control
 from meds_openrlhf.training.run import Run

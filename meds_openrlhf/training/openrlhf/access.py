@@ -19,9 +19,9 @@ from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.batches import Batching
-from meds_openrlhf.placement.modes import hosts
 from meds_openrlhf.placement.plan import RoleRequest
+from meds_openrlhf.placement.recipe import Batching
+from meds_openrlhf.placement.sizing import hosts
 
 
 @cache

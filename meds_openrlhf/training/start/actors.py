@@ -23,9 +23,9 @@ from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, rewrite_memory, write_format
-from meds_openrlhf.placement.groups import shard_options
 from meds_openrlhf.placement.memory_estimate import EngineLimits
-from meds_openrlhf.rewards.boxed import answer_environment
+from meds_openrlhf.placement.ray_cluster import shard_options
+from meds_openrlhf.rewards.grading import answer_environment
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node

@@ -11,14 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.placement.inventory import Node
+from meds_openrlhf.placement.inventory import Node, Shortage, when_free
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
-from meds_openrlhf.placement.modes import mode_flags
 from meds_openrlhf.placement.plan import SECTIONS, beside_memory, make_plan
 from meds_openrlhf.placement.recipe import Recipe
 from meds_openrlhf.placement.report import PlanReport, report
-from meds_openrlhf.placement.shortage import Shortage, when_free
-from meds_openrlhf.placement.sizing import require_batches, size
+from meds_openrlhf.placement.sizing import mode_flags, require_batches, size
 from meds_openrlhf.training.openrlhf.access import batching_of, parse_openrlhf_arguments, role_requests
 from meds_openrlhf.training.start import checks
 

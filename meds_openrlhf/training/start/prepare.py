@@ -13,15 +13,14 @@ from typing import Any
 
 from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.data.cards import require_own_files
+from meds_openrlhf.data.sources import require_own_files
 from meds_openrlhf.features.kind import Feature, transform_of
-from meds_openrlhf.gym.label import is_label
-from meds_openrlhf.gym.problem import require_made
+from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.report import PlanReport
-from meds_openrlhf.rewards.labels import MOST_UNMATCHED, fault_of, unmatched
+from meds_openrlhf.rewards.grading import MOST_UNMATCHED, fault_of, unmatched
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.hub import CHECKED, loading
 from meds_openrlhf.training.openrlhf import cpu

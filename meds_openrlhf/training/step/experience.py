@@ -36,7 +36,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
-from meds_openrlhf.tracking.metrics import LARGEST_VLLM_KL, step_metrics
+from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, step_metrics
 from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles
 from meds_openrlhf.training.step.advantages import Estimators, TokenAdvantages
 from meds_openrlhf.training.step.batches import even_batches, padded_batches

@@ -7,10 +7,9 @@ import pytest
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.schema import PenaltySettings, PlacementSettings, PolicySettings
-from meds_openrlhf.placement import shortage
-from meds_openrlhf.placement.inventory import imagined_cluster
+from meds_openrlhf.placement import inventory
+from meds_openrlhf.placement.inventory import Shortage, imagined_cluster
 from meds_openrlhf.placement.recipe import Recipe
-from meds_openrlhf.placement.shortage import Shortage
 from meds_openrlhf.training.start import placing
 from meds_openrlhf.training.start.placing import Placement, Request, place, place_when_free, recipe_of, request_of
 from tests.placement.clusters import found_shape
@@ -27,7 +26,7 @@ BUSY = [replace(FREE[0], free_gpus=3.0)]
 @pytest.fixture(autouse=True)
 def _models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "find_shape", found_shape)
-    monkeypatch.setattr(shortage, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(inventory, "POLL_SECONDS", 0.0)
 
 
 def config(mode: str, timeout: float = 0.2, **settings: Any) -> RunConfig:

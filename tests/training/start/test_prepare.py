@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
-from meds_openrlhf.gym.label import GymLabel
+from meds_openrlhf.gym.problem import GymLabel
 from meds_openrlhf.training.start import prepare
 from meds_openrlhf.training.start.prepare import CHECKED_LABELS, require_labels
 

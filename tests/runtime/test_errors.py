@@ -8,7 +8,7 @@ from threading import Timer
 import pytest
 import ray
 
-from meds_openrlhf.runtime.signals import Interrupted, WatchdogExpired, interruptible
+from meds_openrlhf.runtime.errors import Interrupted, WatchdogExpired, interruptible
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from meds_openrlhf.gym.label import GymLabel, is_label, read_label
+from meds_openrlhf.gym.problem import GymLabel, is_label, read_label
 
 FIELDS = {"task": "chain_sum", "size": 8, "seed": 3, "index": 7, "threshold": 0.5, "digest": "0f" * 8}
 
@@ -34,20 +34,7 @@ def test_a_label_is_read_as_it_was_written(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            "__import__('os').system('id')",
-            "+exit()*",
-            "x y",
-            "os.system(",
-            "'",
-            '"',
-            "\\",
-            "()",
-            "[]",
-            "{}",
-            "a__b",
-            "..",
-        ),
+        *("__import__('os').system('id')", "+exit()*", "x y", "os.system(", "'", '"', "\\", "()", "[]", "{}", "a__b"),
         *("..", "../../etc/passwd", "/etc/passwd", "a/b", "~/x", "x" * 65, "", "x\n", "\u00e9"),
         *({"a": 1}, [{"a": 1}], [[[["x"]]]], 10**19, float("inf"), float("nan")),
     ],

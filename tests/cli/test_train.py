@@ -1,11 +1,18 @@
-"""`meds plan`, as it is typed."""
+"""Plans as `meds plan` prints them, and what the demo asks for on machines with and without a GPU."""
 
 from pathlib import Path
 from textwrap import indent
+from types import SimpleNamespace
 
 import pytest
 import ray
 
+from meds_openrlhf.cli import data, train
+from meds_openrlhf.cli.main import main
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.runtime import devices
+from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.start import placing
 from tests.cli.conftest import Meds
 from tests.failing import failing
@@ -66,3 +73,32 @@ def test_without_a_cluster_there_has_to_be_one_and_a_model(meds: Meds, monkeypat
     assert meds.refusal("plan", CONFIG).startswith("RAY_ADDRESS: ")
     Path("run.yaml").write_text("meds: {run_dir: runs/x}\nvllm.num_engines: 1\n")
     assert meds.refusal("plan", "run.yaml", "--cluster", "1x8").startswith("actor.model_name_or_path: ")
+
+
+@pytest.mark.parametrize(("has_gpu", "mode"), [(True, "auto"), (False, "flags")])
+def test_one_gpu_is_enough(has_gpu: bool, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def start(config: RunConfig, **_options: bool) -> None:
+        assert config.meds.placement.mode == mode
+        raise Started
+
+    monkeypatch.setattr(devices, "has_cuda", lambda: has_gpu)
+    monkeypatch.setattr(data, "make_arithmetic", lambda _folder: SimpleNamespace())
+    monkeypatch.setattr(train, "train", start)
+    with pytest.raises(Started):
+        main(["demo"])
+
+
+def test_the_summary_compares_first_and_last_steps(tmp_path: Path) -> None:
+    assert train.summarize(RunPaths(tmp_path)) == f"{tmp_path}: no step was finished"
+    log = StepLog(tmp_path / "metrics.jsonl")
+    for step in range(1, 7):
+        metrics = {"rollout/reward_mean": step / 10, "meds/rows": 5.0, "meds/prompts": 2.0, "meds/clusters": 1.0}
+        log.append(step, {**metrics, "meds/bytes": 2e6, **({"meds/eigen_ratio_all": 0.5} if step > 5 else {})})
+    text = train.summarize(RunPaths(tmp_path))
+    assert "                        first 5  last 5" in text
+    assert "reward, raw               0.300   0.400" in text
+    assert "top-1 eigen ratio, all       --   0.500" in text
+    assert "memory   5 rollouts of 2 prompts, 1 clusters, 2.0 MB" in text

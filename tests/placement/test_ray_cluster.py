@@ -1,4 +1,4 @@
-"""Plans become Ray placement groups, on one node with made-up GPUs; more nodes are in test_groups_on_nodes."""
+"""Plans become Ray placement groups, on one node with made-up GPUs; more nodes are in test_ray_cluster_on_nodes."""
 
 import time
 
@@ -6,10 +6,9 @@ import pytest
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.groups import release, reserve, shard_options
+from meds_openrlhf.placement.inventory import Shortage
 from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
-from meds_openrlhf.placement.ray_cluster import inventory
-from meds_openrlhf.placement.shortage import Shortage
+from meds_openrlhf.placement.ray_cluster import inventory, release, reserve, shard_options
 from tests.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster", "_all_free")
