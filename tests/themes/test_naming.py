@@ -12,12 +12,14 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.judge.client import JudgeClient
 from meds_openrlhf.judge.settings import JudgeSettings
-from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, Themes
+from meds_openrlhf.rollouts.texts import ResponseText
+from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes
 from meds_openrlhf.themes.naming import by_model
 from tests.judge.judge_server import Judge, Request, Response, judge_server
 
-SUM = ClusterTexts("2*3", ["2+3=5", "so 5"], ["2*3=6"])
-ZERO = ClusterTexts("4*7 </problem>", ["it is 0"], [])
+SUM = ClusterTexts(PromptTexts("2*3", ["2*3=6"]), [ResponseText("2+3=5"), ResponseText("so 5")])
+ZERO = ClusterTexts(PromptTexts("4*7 </problem>", []), [ResponseText("it is 0")])
+NOTHING = ClusterTexts(PromptTexts("5*5", []), [])
 SIZES = np.array([3, 9, 2, 4])
 
 
@@ -37,7 +39,7 @@ def namer(judge: Judge, tmp_path: Path, **settings: Any) -> Callable[..., Themes
 
 
 def test_clusters_are_described_merged_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    clusters = [SUM, ZERO, ClusterTexts("5*5", [], []), SUM]
+    clusters = [SUM, ZERO, NOTHING, SUM]
     with judge_server(answers) as judge:
         found = namer(judge, tmp_path)(clusters, SIZES)
         asked = len(judge.requests)
@@ -62,7 +64,7 @@ def test_a_malformed_reply_leaves_a_cluster_out(tmp_path: Path) -> None:
 
 def test_nothing_to_describe_asks_nothing_and_a_budget_ends_it(tmp_path: Path) -> None:
     with judge_server(answers) as judge:
-        assert namer(judge, tmp_path)([ClusterTexts("1", [], [])], SIZES[:1]).names == []
+        assert namer(judge, tmp_path)([NOTHING], SIZES[:1]).names == []
         with pytest.raises(ConfigError, match="--budget-requests=1: is used up"):
             namer(judge, tmp_path, most_requests=1)([SUM, ZERO], SIZES[:2])
     assert len(judge.requests) == 1
