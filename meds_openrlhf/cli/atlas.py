@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
+from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.options import add_command, add_trust, finite, pairs_of
 from meds_openrlhf.terminal import aligned, counted
 
@@ -43,10 +44,13 @@ def add_parser(subparsers: Any) -> None:
     batch_tokens = "maximum tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=int, default=16_384, metavar="N", help=batch_tokens)
     add_trust(parser)
+    add_judge_options(parser, "a language model that makes and names the themes (default: the words of responses do)")
 
 
 def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     """Write the folder and its report, and print what was read."""
+    given = vars(arguments)
+    judge = judge_settings(given) if any(name.startswith("judge_") for name in given) else None
     config = _config_of(arguments, rest)
     columns = pairs_of("--columns", arguments.columns, "ROLE=COLUMN")
     from tqdm import tqdm
@@ -74,7 +78,7 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
         reasons = ", ".join(f"{number} {reason}" for reason, number in dump.counts.left_out.items()) or "none"
         raise ConfigError("FILES", arguments.files[0], f"contains no rollouts. Skipped lines: {reasons}.")
     print(_summary(dump, folder.filled, arguments.right_from))
-    print(write_report([arguments.out], RunPaths(arguments.out).report))
+    print(write_report([arguments.out], RunPaths(arguments.out).report, judge=judge))
     return 0
 
 

@@ -16,17 +16,31 @@ VALUES = 2  # numbers in a row
 _TYPESETTING = re.compile(r"\\left|\\right|\\displaystyle|\\[!,;: ]|\s|\$")
 # At most 40 digits before and after the point: Python refuses to convert thousands, which a looping policy writes.
 _NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3}){1,13})?(\.\d{1,40})?(?<=\d)")
+_QUOTIENT = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<over>\d{1,40})/(?P<under>\d{1,40})"
+    r"|\\frac(?:\{(?P<inner>[+-]?)(?P<above>\d{1,40})\}\{(?P<below>\d{1,40})\}|(?P<first>\d)(?P<second>\d)))"
+)
 
 
 def same_answer_form(answer: str) -> str:
-    """Normalize spellings of an answer: ``\\dfrac{1}{2}`` and ``\\frac{1}{2}`` become equal, as do 7.0 and 7.
+    """Normalize spellings of an answer: ``\\dfrac{1}{2}``, 1/2 and 0.5 become equal, as do 7.0 and 7.
 
-    It handles typesetting and plain decimal numbers, but no algebra: x + 1 and 1 + x stay different.
+    It handles typesetting, decimal numbers and quotients of two integers, but no algebra: x + 1 and 1 + x stay
+    different.
     """
     text = _TYPESETTING.sub("", answer).rstrip(".").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
     text = text.replace("{,}", ",")
     if _NUMBER.fullmatch(text):
         return str(Fraction(text.replace(",", "")))
+    quotient = _QUOTIENT.fullmatch(text)
+    if quotient:
+        over, under = (
+            int(quotient[long] or quotient[latex] or quotient[short])
+            for long, latex, short in (("over", "above", "first"), ("under", "below", "second"))
+        )
+        if under:
+            is_negative = (quotient["sign"] == "-") != (quotient["inner"] == "-")
+            return str(Fraction(-over if is_negative else over, under))
     return text
 
 

@@ -141,7 +141,7 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         entry = {
             "key": key,
             "text": _cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
-            "right": _cut(log.answers[right[number]], most) if number in right else None,
+            "right": _right(log.answers[right[number]] if number in right else log.truths.get(key), most),
             "visit": np.searchsorted(seen_columns[0][seen], rows.step[of_prompt]).tolist(),
             "labels": rows.label[of_prompt].tolist(),
             "first_right": int((~rows.correct[of_prompt]).sum()),
@@ -151,6 +151,10 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         }
         entries.append(entry)
     return {name: [entry[name] for entry in entries] for name in entries[0]}
+
+
+def _right(answer: str | None, most: int) -> str | None:
+    return None if answer is None else _cut(answer, most)
 
 
 def _cut(text: str, most: int) -> str:

@@ -12,7 +12,8 @@ from importlib.resources import files
 
 SCRIPTS = (
     "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js",
-    "formulas.js", "texts.js", "prompt.js", "themes.js", "main.js",
+    "formulas.js", "texts.js", "prompt.js", "gradings.js",
+    "themes.js", "main.js",
 )  # fmt: skip
 
 

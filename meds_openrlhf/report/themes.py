@@ -95,7 +95,7 @@ def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> R
     for place, atlas in enumerate(atlases):
         (rollouts, ends), theme = tables[place], rank[of[place]]
         compared = (tables[0][0], rollouts) if place else _start_and_end(rollouts, ends)
-        change = _change(*compared, len(names), max(len(atlases) - 1, 1))
+        change = _change(*compared, len(names), max(len(atlases) - 1, 1)) if place or len(ends) > 1 else []
         examples = _examples(atlas, clusters[place], members[place], texts[place], theme, names)
         for number, of_theme in enumerate(examples):
             of_theme += _unclustered(atlas, rollouts, number) if names[number] in (UNANSWERED, CUT_OFF) else []

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import sys
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -20,8 +21,10 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Limits, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_theme
+from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
+from meds_openrlhf.report.suspects import Gradings, groups_by_step
 from meds_openrlhf.report.themes import themes_of
 from meds_openrlhf.runs.metrics import duration_of, history_of, summary_of
 from meds_openrlhf.runs.settings import (
@@ -37,22 +40,32 @@ from meds_openrlhf.tracking.step_log import StepLog
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
 
+STDOUT = Path("-")
+_SHOWN = 200  # suspects, and prompts that are never solved
+
+
 def write_report(
     runs: list[Path],
     output: Path,
     limits: Limits | None = None,
     judge: JudgeSettings | None = None,
     export: tuple[str, Path] | None = None,
+    data: Path | None = None,
+    markdown: Path | None = None,
 ) -> Path:
     """Write the report of one or several run folders atomically to ``output``, and return ``output``.
 
     With a ``judge``, this language model makes and names the themes. ``export`` names a theme and the file for its
-    prompts; see `export_theme`.
+    prompts; see `export_theme`. ``data`` is a file for the findings as JSON, and ``markdown`` one for them as Markdown
+    (see `findings_of`); `STDOUT` is the standard output.
 
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
     """
-    _require_names(runs, {"--output": output, **({"--export": export[1]} if export else {})})
+    others = {"--export": export and export[1], "--json": data, "--markdown": markdown}
+    _require_names(
+        runs, {"--out": output, **{name: file for name, file in others.items() if file not in (None, STDOUT)}}
+    )
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
     atlases = [read_atlas(RunPaths(run), limits) for run in runs]
@@ -71,6 +84,11 @@ def write_report(
     for run, atlas in zip(facts, atlases):
         run["atlas"] = atlas and tables_of(atlas)
     logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
+    gradings = Gradings([*logged.values()]) if logged else None
+    if gradings is not None:
+        page["gradings"] = _for_page(gradings)
+    for number, atlas in logged.items():
+        facts[number]["groups"] = groups_by_step(atlas.rollouts)
     themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
         shown = themes.for_page()
@@ -78,8 +96,34 @@ def write_report(
     if export is not None:
         export_theme(themes, *export)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
-    write_output(output, render(pack(page), details), "--output")
+    write_output(output, render(pack(page), details), "--out")
+    if data is not None or markdown is not None:
+        found = findings_of([*map(str, runs)], logged, gradings, themes, [run["history"] for run in facts])
+        if data is not None:
+            _publish(data, json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", "--json")
+        if markdown is not None:
+            _publish(markdown, as_markdown(found, themes), "--markdown")
     return output
+
+
+def _publish(target: Path, text: str, option: str) -> None:
+    if target == STDOUT:
+        sys.stdout.write(text)
+    else:
+        write_output(target, text, option)
+
+
+def _for_page(gradings: Gradings) -> dict[str, Any]:
+    """What the page shows of gradings: the first of the suspects and of the prompts that are never solved."""
+    suspects, unsolved = gradings.suspects, gradings.unsolved
+    return {
+        "suspects": [asdict(suspect) for suspect in suspects[:_SHOWN]],
+        "unsolved": [asdict(prompt) for prompt in unsolved[:_SHOWN]],
+        "found": [len(suspects), len(unsolved)],
+        "one_answer": sum(prompt.answers == 1 and prompt.rollouts > 1 for prompt in unsolved),
+        "verifier": gradings.has_math_verify,
+        "left_out": gradings.left_out,
+    }
 
 
 def pack(content: Any) -> str:

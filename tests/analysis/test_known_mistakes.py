@@ -164,7 +164,7 @@ def test_ways_are_compared_between_both_trivial_ways_and_the_best(
     assert 0 < pure["baseline: one theme per cluster"] < 1
     assert pure["the clusters' most frequent mistake"] == 1  # each cluster is of one mistake
     assert mixed["the clusters' most frequent mistake"] < 0.9
-    assert pure["where responses depart (the default)"] > pure["text of the responses"]
+    assert pure["words, calculation and how it relates (the default)"] > pure["text of the responses"]
     assert capsys.readouterr().out.startswith("| themes by ")
     short = [[stored_runs.Rollout("1+2", stored_runs.NOBODY, "4", text="4")]]
     run = stored_runs.write_run(tmp_path / "short", short)

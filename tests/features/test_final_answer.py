@@ -12,14 +12,22 @@ from meds_openrlhf.features.final_answer import VALUES, answer_row, same_answer_
     ("one", "other"),
     [
         *[("7", " 7.0 "), ("1,000", "1000"), ("1{,}000", "1000"), ("1/2", "0.5"), (".5", "0.50"), ("$x+1$.", "x + 1")],
-        ("\\dfrac{1}{2}", "\\frac{1}{2}"),
+        *[("\\dfrac{1}{2}", "\\frac{1}{2}"), ("1/2", "\\frac12"), ("-3/4", "\\frac{-3}{4}"), ("2/4", "0.5")],
         ("\\left( 1, 2 \\right)", "(1,2)"),
     ],
 )
 def test_spellings_of_one_answer_and_different_answers(one: str, other: str) -> None:
     assert same_answer_form(one) == same_answer_form(other)
     assert np.array_equal(answer_row(one), answer_row(other))
-    for one, other in (("7", "-7"), ("12", "1,2"), ("0.5", "0.05"), ("x", "X"), ("x+1", "1+x")):
+    for one, other in (
+        ("7", "-7"),
+        ("12", "1,2"),
+        ("0.5", "0.05"),
+        ("1/0", "0"),
+        ("1/2", "-1/2"),
+        ("x", "X"),
+        ("x+1", "1+x"),
+    ):
         assert not np.array_equal(answer_row(one), answer_row(other))
 
 

@@ -33,6 +33,7 @@ class Rollout:
     answer: str | None = "1"
     correct: bool = False
     text: str | None = "so \\boxed{1}"
+    truncated: bool = False
 
 
 def write_config(paths: RunPaths, preset: str = "robust", remember: str = "wrong", **flags: object) -> None:
@@ -92,7 +93,8 @@ def _row(one: Rollout, question: str) -> dict[str, object]:
     return {
         "prompt": one.prompt, "prompt_text": question.format(one.prompt), "response": one.text, "answer": one.answer,
         "answer_start": None if start == -1 else start, "correct": one.correct, "reward": reward,
-        "shaped_reward": reward - PENALTY, "penalty": PENALTY, "cluster_size": 0, "tokens": 1, "truncated": False,
+        "shaped_reward": reward - PENALTY, "penalty": PENALTY, "cluster_size": 0, "tokens": 1,
+        "truncated": one.truncated,
     }  # fmt: skip
 
 

@@ -28,9 +28,8 @@ def test_of_a_long_response_the_beginning_and_what_is_around_the_answer_stay() -
 def rollouts_with(answers: list[int], has_text: list[bool]) -> RolloutLog:
     every = np.arange(len(answers))
     wrong = np.zeros(len(answers), bool)
-    return RolloutLog(
-        RunPaths(Path()), every, every, every, np.array(answers), wrong, wrong, np.array(has_text), [], [], {}, {}
-    )  # fmt: skip
+    columns = every, every, every, np.array(answers), wrong, wrong, wrong, np.array(has_text)
+    return RolloutLog(RunPaths(Path()), *columns, [], [], {}, {})
 
 
 def test_the_first_example_has_the_most_frequent_answer() -> None:

@@ -10,7 +10,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.request import read_problems
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
-from tests.report.test_themes import kinds_of
+from tests.report.test_themes import SUMS, kinds_of
 
 
 def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_set(
@@ -20,7 +20,7 @@ def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_se
     write_config(run, **{"data.input_template": "What is {}?"})
     other = write_run(tmp_path / "other", [[*kinds_of(2, 3), *kinds_of(5, 9)]], truth="6")
     runs, out = [run.root, other.root], tmp_path / "theme.jsonl"
-    assert main(["report", *map(str, runs), "--export", "given + given = wrong", str(out)]) == 0
+    assert main(["report", *map(str, runs), "--export", SUMS, str(out)]) == 0
     assert capsys.readouterr().out == f"{run.report}\n"
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     texts = ["2*3", "4*7", "What is 5*9?"]
@@ -33,7 +33,7 @@ def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_se
 def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]])
     silent = write_run(tmp_path / "silent", [[one for one in RUN[0] if one.mode is None]])
-    known = r"Name one of: 1 \(hence \\boxed \{ wrong \}\), 2 \(given \+ given = wrong\)\."
+    known = r"Name one of: 1 \(adds instead of multiplying: given \+ given = wrong\), 2 \(“hence”\)\."
     for folder, theme, problem in (
         (run, "other", f"--export=other: is not a theme of the report. {known}"),
         (run, "3", "--export=3: is not"),

@@ -57,7 +57,7 @@ def test_a_resumed_and_filtered_run_says_when_it_began_and_what_is_left_out(tmp_
 @pytest.mark.parametrize(
     ("run", "output", "problem"),
     [
-        ("run", "", "--output=.: is a folder. Name a file"),
+        ("run", "", "--out=.: is a folder. Name a file"),
         ("run", "/proc/x.html", "cannot be written"),
         ("run", "x" * 300, "cannot be written"),
         ("run/config.yaml", "r.html", r"config\.yaml: is a file\. Name the folder of a run"),

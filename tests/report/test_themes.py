@@ -7,7 +7,7 @@ import pytest
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import read_atlas
-from meds_openrlhf.report.themes import themes_of
+from meds_openrlhf.report.themes import CUT_OFF, REST, UNANSWERED, themes_of
 from tests.report.stored_runs import Rollout, write_run
 
 
@@ -22,6 +22,7 @@ def kinds_of(a: int, b: int) -> list[Rollout]:
     ]
 
 
+SUMS = "adds instead of multiplying: given + given = wrong"
 KINDS = [*kinds_of(2, 3), *kinds_of(4, 7)[:4]]
 LATER = [replace(one, text=None) for one in KINDS if one.mode != 2]
 
@@ -31,13 +32,14 @@ def themes(paths: RunPaths) -> dict:
     assert atlas is not None
     found = themes_of([atlas])
     assert found is not None
-    return {"names": found["names"], **found["runs"][0]}
+    shown = found.for_page()
+    return {"names": shown["names"], **shown["runs"][0]}
 
 
 def test_two_kinds_of_errors_over_two_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.report.stored_runs.PENALTY", 0.25)
     found = themes(write_run(tmp_path / "run", [KINDS, LATER]))
-    assert found["names"] == ["given + given = wrong", "hence \\boxed { wrong }"]
+    assert found["names"] == [SUMS, "“hence”"]
     assert found["rows"] == [[4, 4], [4, 0]]
     assert found["prompts"] == [2, 2]
     assert found["penalized"] == [8, 4]
@@ -52,7 +54,7 @@ def test_texts_of_a_step_that_its_run_has_just_removed_are_left_out(tmp_path: Pa
     run.rollouts(1).unlink()
     found = themes_of([atlas])
     assert found is not None
-    assert {example["s"] for of_theme in found["runs"][0]["examples"] for example in of_theme} == {2}
+    assert {example["s"] for of_theme in found.runs[0].examples for example in of_theme} == {2}
 
 
 def test_there_are_no_themes_without_texts(tmp_path: Path) -> None:
@@ -63,17 +65,50 @@ def test_there_are_no_themes_without_texts(tmp_path: Path) -> None:
 
 def test_a_run_is_compared_with_the_first_one_prompt_by_prompt(tmp_path: Path) -> None:
     kinds = [one for number in range(2, 10) for one in kinds_of(number, 7)]
-    better = [replace(one, mode=None, correct=True) if one.mode == 1 else one for one in kinds]
+    better = [replace(one, mode=None, correct=True, text=None) if one.mode == 1 else one for one in kinds]
     elsewhere = [Rollout("of the second run alone", 2, "0", text="hence \\boxed{0}")] * 2
     runs = [write_run(tmp_path / name, [steps]) for name, steps in (("a", kinds), ("b", [*better, *elsewhere]))]
     found = themes_of([atlas for run in runs if (atlas := read_atlas(run)) is not None])
     assert found is not None
-    sums = found["names"].index("given + given = wrong")
-    first, second = found["runs"]
+    sums = found.names.index(SUMS)
+    first, second = found.for_page()["runs"]
     assert second["rows"][sums] == [0]
     difference, low, high = second["change"][sums]
     assert difference == -0.4
     assert low < difference < high < 0
     same, low, high = second["change"][1 - sums]
     assert (same, low < 0 < high) == (0, True)
-    assert first["change"][sums][0] == 0  # a single step is its own start and end
+    assert first["change"] == []  # a single step has no start and end
+
+
+def test_equal_wrong_rollouts_of_two_runs_have_not_changed_whatever_their_right_ones_say(tmp_path: Path) -> None:
+    """Each run's own right responses used to define what is right and wrong, and equal errors seemed to change."""
+    kinds = [one for number in range(2, 10) for one in kinds_of(number, 7)]
+    worded = [replace(one, text=f"Indeed {one.text}, and 11 + 0 = 11") if one.correct else one for one in kinds]
+    runs = [write_run(tmp_path / name, [steps, steps]) for name, steps in (("a", kinds), ("b", worded))]
+    atlases = [atlas for run in runs if (atlas := read_atlas(run)) is not None]
+    found, other_way = themes_of(atlases), themes_of(atlases[::-1])
+    assert found is not None
+    assert other_way is not None
+    first, second = found.runs
+    assert second.rollouts["theme"].tolist() == first.rollouts["theme"].tolist()
+    assert [change[0] for change in second.change] == [0.0] * len(found.names)
+    assert all(low < 0 < high for _, low, high in second.change)
+    assert (found.names, found.runs[0].of.tolist()) == (other_way.names, other_way.runs[1].of.tolist())
+
+
+def test_rollouts_without_an_answer_are_themes_by_count_and_every_clustered_one_is_in_one(tmp_path: Path) -> None:
+    silent = [Rollout("2*3", None, None, text="I wonder")] * 5
+    cut = [replace(one, truncated=True) for one in silent[:2]]
+    textless = [Rollout("9*9", 1, "18", text=None)] * 3  # of a cluster, but no text says of which kind
+    run = write_run(tmp_path / "run", [[*KINDS, *silent, *cut, *textless]])
+    atlas = read_atlas(run)
+    assert atlas is not None
+    found = themes_of([atlas])
+    assert found is not None
+    assert found.names == [UNANSWERED, "“hence”", SUMS, REST, CUT_OFF]
+    assert [len(found.runs[0].at(number)) for number in range(5)] == [5, 4, 4, 3, 2]
+    assert [example["label"] for example in found.runs[0].examples[0]] == [None]
+    assert found.runs[0].examples[0][0]["p"] == [(0, "I wonder")]
+    wrong = found.runs[0].rollouts.query("wrong")
+    assert (wrong["theme"] >= 0).all()

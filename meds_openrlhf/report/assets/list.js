@@ -6,7 +6,7 @@ const WHICH = [["all", "all"], ["alive", "alive"], ["died", "died"]];
 const VERDICTS = [["all", "right and wrong"], ["wrong", "wrong"], ["right", "right"]];
 const COLUMNS = [
   ["prompt", "Prompt", "text"], ["size", "Size", "num"], ["share", "Share", "num"], ["first", "First", "num wide-only"],
-  ["last", "Last", "num wide-only"], [null, "Growth", ""], ["since", "Now", ""], [null, "Most frequent answers", ""],
+  ["last", "Last", "num wide-only"], [null, "Growth", ""], ["since", "Now", ""], [null, "Most frequent answers", ""], [null, "Right", ""],
 ];
 
 const listState = { run: null, matches: new Map(), ...listAsked(new URLSearchParams()) };
@@ -179,7 +179,8 @@ function listRow(errors, i) {
     h("td", { class: "num wide-only" }, integer(cluster.first)), h("td", { class: "num wide-only" }, integer(cluster.last)),
     h("td", {}, sparkline(cluster.growth, "k0", `members in each of ${prompt.visits.length} visits`)),
     h("td", {}, fate(cluster)),
-    h("td", {}, answerChips(cluster, query)));
+    h("td", {}, answerChips(cluster, query)),
+    h("td", {}, prompt.right === null ? h("span", { class: "faint" }, "–") : rightAnswer(prompt)));
 }
 
 /** Alive, or the number of visits since the last new member; unknown after a single visit. */

@@ -42,12 +42,11 @@ function place(view, name, params) {
   else window.scrollTo(0, name === "atlas" ? last.scroll.get(location.hash) ?? 0 : 0);
 }
 
-const firstView = (page) => (page.themes ? "errors" : "overview");
+const firstView = (page) => (page.gradings ? "errors" : "overview");
 
 function drawView(page, name, params) {
   if (name in { overview, curves }) return { overview, curves }[name](page);
-  if (name === "errors" && page.themes) return themesView(page);
-  if (name === "errors") return [h("h1", {}, "Errors"), h("p", { class: "note" }, "The log has no text of an error that recurs, so there are no themes. The atlas lists all clusters.")];
+  if (name === "errors") return errorsView(page);
   if (page.errors[listState.run]) return name === "prompt" ? promptView(page, params) : atlasList(page);
   return [h("h1", {}, "Atlas of recurring errors"), h("p", { class: "note" }, "The run has neither remembered nor logged a wrong rollout, so there is no atlas.")];
 }

@@ -44,7 +44,7 @@ function oneLine(text) {
 
 /** The right answer to a prompt: a formula if it is one. */
 function rightAnswer({ right }) {
-  const nodes = /[\\^_]/.test(right) && !right.includes("$") && new Formula(right, 0, NO_MARK).nodes();
+  const nodes = /[\\^_{]/.test(right) && !right.includes("$") && new Formula(right, 0, NO_MARK).nodes();
   return nodes ? m("math", {}, nodes) : right.includes("$") ? oneLine(short(right, 120)) : h("code", {}, short(right, 120));
 }
 

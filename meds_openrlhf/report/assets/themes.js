@@ -2,7 +2,13 @@
 
 const EXAMPLES_SHOWN = 3;
 
-function themesView(page) {
+function errorsView(page) {
+  const several = page.errors.filter(Boolean).length > 1;
+  return [h("h1", {}, several ? "What the runs keep getting wrong" : "What the policy keeps getting wrong"), gradingsView(page), page.themes ? themesSection(page)
+    : h("p", { class: "note" }, "The log has no text of an error that recurs, so there are no themes. The atlas lists all clusters.")];
+}
+
+function themesSection(page) {
   const runs = page.errors.filter((errors) => errors?.themes);
   const several = runs.length > 1;
   const latest = runs[runs.length - 1].themes;
@@ -10,14 +16,14 @@ function themesView(page) {
   const places = page.themes.names.map((_, theme) => theme); // the largest first
   if (several) places.sort((a, b) => moved(a) - moved(b)); // what the last run lost comes first
   return [
-    h("h1", {}, several ? "What the runs keep getting wrong" : "What the policy keeps getting wrong"),
+    h("h2", {}, "Kinds of errors"),
     runs.map((errors) => themesInWords(page, errors, several)),
     h("p", { class: "hint" }, page.themes.model
       ? `The model ${page.themes.model} described each cluster of similar wrong responses to a prompt, merged the descriptions into themes and named these. `
-      : ["A theme joins clusters, which are similar wrong responses to one prompt, over all prompts. Its name is the place where most of its responses first depart from right ones, marked in the examples: ",
-        ["given", "right", "wrong"].map((word, i) => [h("code", {}, word), [" is a number of the prompt, ", " one in a right response to it, ", " one in neither. "][i]])],
+      : ["A theme joins clusters, which are similar wrong responses to one prompt, over all prompts. Its name says how the first calculation that no right response has differs from theirs, which the examples mark; without one, it has the words that tell it. ",
+        ["given", "right", "wrong"].map((word, i) => [h("code", {}, word), [" is a number of the prompt, ", " one in a right response to it or the label, ", " one in neither. "][i]])],
       "A rollout is penalized if the memory of earlier wrong responses has many like it: it loses part of its reward. ",
-      `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to ${runs.length > 2 ? "each of the others" : "the other run"}` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with a 95% interval, so the two can differ.${several ? " Themes are sorted by the change." : ""}`,
+      `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to ${runs.length > 2 ? "each of the others" : "the other run"}` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with an interval that holds for all themes of the page at once in 95% of cases, so the two can differ.${several ? " Themes are sorted by the change." : ""}`,
       page.runs.some((run) => run.filtered) && ` ${FILTERED}: a solved prompt is in none of these figures and does not lower them.`),
     h("div", { class: "themes" }, places.map((theme, place) => themeCard(page, theme, runs, place === 0))),
   ];
@@ -38,13 +44,13 @@ function periodInWords({ ends }, which) {
 /** Shares of `of` at the start and at the end, as in "24% → 11%". */
 function fromTo(rows, of) {
   const all = startAndEnd(of);
-  return startAndEnd(rows).map((n, i) => percent(n / (all[i] || 1))).join(" → ");
+  return startAndEnd(rows).slice(of.length > 1 ? 0 : 1).map((n, i) => percent(n / (all[i] || 1))).join(" → ");
 }
 
 function themesInWords(page, { run, themes: { wrong, all, rows } }, several) {
   return h("p", { class: "lead" }, several && [h("i", { class: `swatch c${run % 8}` }), `${page.runs[run].name}: `],
-    `${count(sum(wrong), "wrong rollout")}; ${percent(sum(rows.flat()) / (sum(wrong) || 1))} of them are in a theme, the others resemble too few. `,
-    "Wrong, of all rollouts, in the first and the last fifth of the steps: ", h("b", {}, fromTo(wrong, all)), ".");
+    `${count(sum(wrong), "wrong rollout")}; ${percent(sum(rows.flat()) / (sum(wrong) || 1))} of them are in a theme${sum(rows.flat()) < sum(wrong) ? ", the others resemble too few" : ""}. `,
+    `Wrong, of all rollouts${all.length > 1 ? ", in the first and the last fifth of the steps" : ""}: `, h("b", {}, fromTo(wrong, all)), ".");
 }
 
 function themeCard(page, theme, runs, open) {

@@ -1,0 +1,156 @@
+"""What to look at before any error: gradings that may be wrong, and prompts that no rollout solves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+
+import pandas as pd
+
+from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.gym.problem import is_label
+from meds_openrlhf.report.atlas import Atlas
+from meds_openrlhf.rewards.grading import LONGEST_VALUE, equal, fault_of
+from meds_openrlhf.rewards.normalize import UnreadableError, read
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
+from meds_openrlhf.terminal import counted
+
+VERIFIED = 500  # distinct answers that math-verify compares with their labels, the most frequent first
+FEWEST, SHARED = 4, 0.8  # rollouts of a prompt, and the part of them that have the same wrong answer
+_INTEGER = "-0123456789"
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """``count`` rollouts of a prompt were scored wrong, and ``why`` that may be a fault of the label or the grader."""
+
+    key: str
+    prompt: str
+    answer: str | None  # None if it is about the label alone
+    truth: str | None
+    count: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Unsolved:
+    """A prompt without a right rollout: how many rollouts and distinct answers it has, and its most frequent answer."""
+
+    key: str
+    prompt: str
+    truth: str | None
+    rollouts: int
+    answers: int
+    answer: str | None
+    count: int
+
+
+class Gradings:
+    """The answers of the runs' logged rollouts and their verdicts, prompt by prompt."""
+
+    def __init__(self, atlases: Sequence[Atlas]) -> None:
+        tables = [_answers(atlas.rollouts) for atlas in atlases]
+        columns = ["prompt", "form"]
+        counted = pd.concat(tables, ignore_index=True).groupby(columns, sort=False)
+        self._answers = counted.agg(
+            answer=("answer", "first"), count=("count", "sum"), wrong=("wrong", "sum")
+        ).reset_index()
+        self._prompts = self._answers.groupby("prompt", sort=False)[["count", "wrong"]].sum()
+        self._texts: dict[str, str] = {}
+        self._truths: dict[str, str | None] = {}
+        for atlas in reversed(atlases):
+            self._texts |= atlas.rollouts.prompt_texts | atlas.texts
+            self._truths |= atlas.rollouts.truths
+        self.has_math_verify = find_spec("math_verify") is not None
+        self._unsure = 0
+
+    @cached_property
+    def suspects(self) -> list[Suspect]:
+        """Wrong answers that equal their label, were also scored right, or are given by nearly all rollouts of a prompt.
+
+        And labels that no answer can match; the most frequent first.
+        """
+        return sorted([*self._suspect_answers(), *self._suspect_labels()], key=lambda suspect: -suspect.count)
+
+    @property
+    def left_out(self) -> int:
+        """How many distinct answers math-verify did not compare, because there are more than `VERIFIED`."""
+        return max(self._unsure - VERIFIED, 0)
+
+    @property
+    def unsolved(self) -> list[Unsolved]:
+        """The prompts without a right rollout: first those whose wrong answers are the fewest."""
+        found = []
+        never = self._prompts.index[self._prompts["wrong"] == self._prompts["count"]]
+        for key, rows in self._answers[self._answers["prompt"].isin(never)].groupby("prompt", sort=False):
+            given = rows[rows["form"] != ""].sort_values("count", ascending=False, kind="stable")
+            most, count = (given["answer"].iloc[0], int(given["count"].iloc[0])) if len(given) else (None, 0)
+            whole = int(rows["count"].sum())
+            found.append(Unsolved(key, self._texts.get(key, ""), self._truths.get(key), whole, len(given), most, count))
+        return sorted(found, key=lambda prompt: (-prompt.count / prompt.rollouts, -prompt.rollouts))
+
+    def _suspect_answers(self) -> Iterator[Suspect]:
+        wrong = self._answers[(self._answers["wrong"] > 0) & (self._answers["form"] != "")]
+        for row in wrong.sort_values("wrong", ascending=False, kind="stable").itertuples():
+            truth, whole = self._truths.get(row.prompt), int(self._prompts["count"][row.prompt])
+            why = self._equality(row.answer, truth)
+            if not why and row.wrong < row.count:
+                why = f"it was also scored right, {counted(row.count - row.wrong, 'time')}"
+            if not why and whole >= FEWEST and row.wrong >= SHARED * whole:
+                why = f"{row.wrong} of {whole} rollouts agree on it"
+            if why:
+                yield Suspect(row.prompt, self._texts.get(row.prompt, ""), row.answer, truth, int(row.wrong), why)
+
+    def _suspect_labels(self) -> Iterator[Suspect]:
+        for key, rows in self._prompts[self._prompts["wrong"] == self._prompts["count"]].iterrows():
+            truth = self._truths.get(key)
+            fault = None if truth is None or is_label(truth) else fault_of(truth)
+            if fault is not None:
+                yield Suspect(key, self._texts.get(key, ""), None, truth, int(rows["count"]), f"the label {fault}")
+
+    def _equality(self, answer: str, truth: str | None) -> str:
+        """How a wrong answer equals its label; empty if it does not."""
+        if truth is None or is_label(truth) or fault_of(truth) is not None:
+            return ""
+        forms = same_answer_form(answer), same_answer_form(truth)
+        if forms[0] == forms[1]:
+            return "it equals the label"
+        if max(len(answer), len(truth)) > LONGEST_VALUE:
+            return ""
+        if _normalized(answer) == _normalized(truth):
+            return "it equals the label after normalization"
+        if not self.has_math_verify or all(set(form) <= set(_INTEGER) for form in forms):
+            return ""
+        self._unsure += 1
+        return "math-verify calls it equal to the label" if self._unsure <= VERIFIED and equal(truth, answer) else ""
+
+
+def _answers(log: RolloutLog) -> pd.DataFrame:
+    """A log's rollouts by prompt and answer: the prompt's key, the answer, its form, "" for none, count and wrong."""
+    rows = pd.DataFrame({"prompt": log.prompt, "answer": log.answer, "wrong": ~log.correct})
+    counts = rows.groupby(["prompt", "answer"], sort=False)["wrong"].agg(count="size", wrong="sum").reset_index()
+    texts = [*log.answers, ""]  # the last is that of NONE
+    forms = [*map(same_answer_form, log.answers), ""]
+    assert NONE == -1
+    codes = counts["answer"].tolist()
+    named = {"prompt": [log.prompts[code] for code in counts["prompt"]], "answer": [texts[code] for code in codes]}
+    return counts.assign(**named, form=[forms[code] for code in codes])
+
+
+def groups_by_step(log: RolloutLog) -> dict[str, list[int]]:
+    """For each of the ``steps`` how many prompts had right rollouts alone, wrong ones alone, and ``mixed`` ones."""
+    rows = pd.DataFrame({"step": log.step, "prompt": log.prompt, "right": log.correct})
+    groups = rows.groupby(["step", "prompt"])["right"].agg(["all", "any"])
+    by_step = pd.DataFrame({"right": groups["all"], "wrong": ~groups["any"], "mixed": groups["any"] & ~groups["all"]})
+    counts = by_step.groupby("step").sum()
+    return {"steps": counts.index.tolist(), **{name: counts[name].tolist() for name in counts}}
+
+
+def _normalized(answer: str) -> object:
+    """An answer as rewards read it, or a value of its own if they cannot."""
+    try:
+        return read(answer)
+    except UnreadableError:
+        return object()
