@@ -68,7 +68,7 @@ class Gradings:
 
     @cached_property
     def suspects(self) -> list[Suspect]:
-        """Wrong answers that equal their label, were also scored right, or are given by nearly all rollouts of a prompt.
+        """Wrong answers that equal their label, were also scored right, or that nearly all rollouts give.
 
         And labels that no answer can match; the most frequent first.
         """

@@ -44,7 +44,10 @@ def test_findings_as_json_have_every_clustered_wrong_rollout_in_exactly_one_them
 
 
 def test_of_several_runs_the_change_is_from_the_first_to_the_last(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, [steps]) for name, steps in (("a", KINDS), ("b", KINDS), ("c", LATER))]
+    runs = [
+        write_run(tmp_path / name, [steps])
+        for name, steps in (("a", KINDS), ("b", KINDS), ("c", [one for one in KINDS if one.mode != 2]))
+    ]
     out = tmp_path / "found.json"
     assert main(["report", *(str(run.root) for run in runs), "--json", str(out)]) == 0
     themes = {theme["name"]: theme for theme in json.loads(out.read_text())["themes"]}
@@ -71,8 +74,8 @@ def test_findings_as_markdown_keep_hostile_texts_as_code(tmp_path: Path) -> None
     assert main(["report", str(run.root), "--markdown", str(out)]) == 0
     text = out.read_text()
     assert [line for line in text.splitlines() if line.startswith("#")] == [
-        f"# What `{run.root}` got wrong", "## Suspect grading", "## Never solved: 0 prompts", "## Kinds of errors",
-        "### adds instead of multiplying: given + given = wrong", "### “hence”", "### no final answer",
+        f"# What `{run.root}` got wrong", "## Suspect grading", "## Never solved: 1 prompt", "## Kinds of errors",
+        "### adds instead of multiplying: given + given = wrong", "### “script \\> hence”", "### no final answer",
         "## Without an answer",
     ]  # fmt: skip
     assert "\n````\n``` </script> # 2+3=5, \\boxed{5}\n````\n" in text

@@ -72,8 +72,9 @@ def test_a_label_that_no_answer_can_match_is_suspect_if_nobody_solves_the_prompt
     label = "He has 3 + 4 = 7.\n#### 7"
     (found,) = Gradings([atlas_of(tmp_path / "a", answered("7", 3), label)]).suspects
     assert (found.answer, found.truth, found.count, found.why) == (None, label, 3, "the label is a worked solution")
-    solved = atlas_of(tmp_path / "b", [*answered("7", 3), *answered("7", correct=True)], label)
-    assert Gradings([solved]).suspects == []
+    solved = atlas_of(tmp_path / "b", [*answered("7", 3), *answered("7.0", correct=True)], label)
+    (found,) = Gradings([solved]).suspects
+    assert (found.answer, found.count, found.why) == ("7", 3, "it was also scored right, 1 time")
 
 
 def test_prompts_that_are_never_solved_come_with_their_most_frequent_answer(tmp_path: Path) -> None:

@@ -100,14 +100,14 @@ def test_equal_wrong_rollouts_of_two_runs_have_not_changed_whatever_their_right_
 def test_rollouts_without_an_answer_are_themes_by_count_and_every_clustered_one_is_in_one(tmp_path: Path) -> None:
     silent = [Rollout("2*3", None, None, text="I wonder")] * 5
     cut = [replace(one, truncated=True) for one in silent[:2]]
-    textless = [Rollout("9*9", 1, "18", text=None)] * 3  # of a cluster, but no text says of which kind
+    textless = [Rollout("9*9", 1, "18", text=None)] * 2  # of a cluster, but no text says of which kind
     run = write_run(tmp_path / "run", [[*KINDS, *silent, *cut, *textless]])
     atlas = read_atlas(run)
     assert atlas is not None
     found = themes_of([atlas])
     assert found is not None
     assert found.names == [UNANSWERED, "“hence”", SUMS, REST, CUT_OFF]
-    assert [len(found.runs[0].at(number)) for number in range(5)] == [5, 4, 4, 3, 2]
+    assert [len(found.runs[0].at(number)) for number in range(5)] == [5, 4, 4, 2, 2]
     assert [example["label"] for example in found.runs[0].examples[0]] == [None]
     assert found.runs[0].examples[0][0]["p"] == [(0, "I wonder")]
     wrong = found.runs[0].rollouts.query("wrong")
