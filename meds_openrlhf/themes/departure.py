@@ -22,6 +22,7 @@ from meds_openrlhf.themes.words import Word, values_at, values_in, words_in
 GIVEN, RIGHT, WRONG = "given", "right", "wrong"
 ROLES = frozenset((GIVEN, RIGHT, WRONG))
 BEFORE, AFTER = 8, 2  # words that are kept around the place
+SHOWN = 4  # words before a place without a calculation that are marked with it
 _LONGEST = 12  # words by which an answer that is not a number is found
 
 _END_OF_SCRATCH = "</think>"
@@ -79,16 +80,16 @@ class Problem:
             if equation not in self._equations and equation.result not in self._results
         )
         place, equation = next(unknown, (None, None))
-        calculation = ""
         if place is not None and equation is not None:
-            relation, at = self._relation(equation), place.stop - 1
+            at, relation = place.stop - 1, self._relation(equation)
             calculation = " ".join(map(self.role, words[place]))
         else:
-            relation = REPEATS if value in self._given else INTERMEDIATE if value in self._right else NO_CALCULATION
             at = self._without_calculation(words, first, box, response.answer)
+            place, calculation = slice(max(at - SHOWN, first if at >= first else 0), at + 1), ""
+            relation = REPEATS if value in self._given else INTERMEDIATE if value in self._right else NO_CALCULATION
         around = words[max(at - BEFORE, first if at >= first else 0) : at + 1 + AFTER]
         kept = [self.role(word) for word in around if word.text not in self._asked]
-        return Departure(relation, calculation, kept, slice(around[0].start, around[-1].end))
+        return Departure(relation, calculation, kept, slice(words[place][0].start, words[place][-1].end))
 
     def _relation(self, equation: Equation) -> str:
         """In words how a calculation differs from those of right responses."""
@@ -138,6 +139,8 @@ def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice,
         start = at
         while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
             start -= 1
+        while start < at and words[start].value is None and words[start].text not in "(-":
+            start += 1  # a sign before the first number belongs to the sentence: "many times, 3 * 4"
         numbers = sorted(word.value for word in words[start:at] if word.value is not None)
         signs = "".join(sorted(word.text for word in words[start:at] if word.text in _VERBS))
         value = words[result].value if result < end else None

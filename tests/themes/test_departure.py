@@ -21,6 +21,7 @@ def departure(text: str, prompt: str = PROMPT, right: list[str] = RIGHT, truth: 
         (r"4 times 6 is 24, and 24 plus 5 is 29. \boxed{29}", "adds instead of subtracting", "right + given is wrong"),
         (r"\(4 \times 6 = 24\). So it is \boxed{24}", "stops at an intermediate result", ""),
         (r"There are 6. \boxed{6}", "repeats a given number", ""),
+        (r"So many times, 4 + 6 = 10. \boxed{10}", "adds instead of multiplying", "given + given = wrong"),
         (r"4 * 6 + 5 = 29, \boxed{29}", "multiplies and adds", "given * given + given = wrong"),
         (r"\(\frac{6}{4} = 1.5\), so \boxed{1.5}", "divides instead of multiplying", "given / given = wrong"),
         (r"I guess \boxed{77}", "no calculation", ""),
@@ -39,19 +40,18 @@ def test_scratch_work_is_left_out_if_an_answer_follows() -> None:
     assert (thought.words, thought.calculation) == (plain.words, plain.calculation)
     assert thought.words == ["we", "add", "given", "+", "given", "=", "wrong", "the", "answer"]
     text = scratch + solution
-    assert text[thought.part] == "We add 4 + 6 = 10. The answer"
+    assert text[thought.part] == "4 + 6 = 10"
     assert departure(r"<think>4 + 6 = 10, so \boxed{10}").calculation == "given + given = wrong"
 
 
 def test_without_a_calculation_the_place_is_where_the_wrong_answer_is_first_written() -> None:
-    text = r"Here 99 comes to mind. I see 1,300 pens in all of it. So \boxed{1300}"
+    text = r"Here 99 comes to mind. I see 1,300 in all of it. So \boxed{1300}"
     found = departure(text)
-    assert found.words[-3:] == ["wrong", "in", "all"] or text[found.part].startswith("Here 99")
-    assert "1,300" in text[found.part]
-    word = departure(
-        r"It goes west then. So \boxed{west}", "Where does it go, east?", [r"It goes \boxed{north}"], "north"
-    )
-    assert word.words == ["west", "then", "so"][: len(word.words)] or "west" in word.words
+    assert found.words[-3:] == ["wrong", "in", "all"]
+    assert text[found.part] == "comes to mind. I see 1,300"[len("comes ") :]
+    text = r"It goes west then. So \boxed{west}"
+    found = departure(text, "Where does it go, east?", [r"It goes \boxed{north}"], "north")
+    assert (found.words, text[found.part]) == (["goes", "west", "then", "so"], "It goes west")
 
 
 def test_only_prompt_words_and_numbers_of_the_problem_are_replaced() -> None:
