@@ -93,8 +93,9 @@ class Gradings:
 
     def _suspect_answers(self) -> Iterator[Suspect]:
         wrong = self._answers[(self._answers["wrong"] > 0) & (self._answers["form"] != "")]
+        rollouts = self._prompts["count"].to_dict()
         for row in wrong.sort_values("wrong", ascending=False, kind="stable").itertuples():
-            truth, whole = self._truths.get(row.prompt), int(self._prompts["count"][row.prompt])
+            truth, whole = self._truths.get(row.prompt), rollouts[row.prompt]
             why = self._equality(row.answer, truth)
             if not why and row.wrong < row.count:
                 why = f"it was also scored right, {counted(row.count - row.wrong, 'time')}"

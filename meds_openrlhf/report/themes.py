@@ -238,9 +238,10 @@ def _examples(
         which = misfits.index(min(misfits))
         best.append((misfits[which], number, which, departures[which].part))
     place_of = {number: place for place, number in enumerate(atlas.shown.tolist())}
+    prompts, labels = (atlas.clusters[name].to_numpy()[clusters].tolist() for name in ("prompt", "number"))
     chosen: list[dict[int, dict[str, Any]]] = [{} for _ in names]
     for _, number, which, part in sorted(best, key=lambda entry: entry[0]):  # stable: the biggest first
-        prompt, label = atlas.clusters.loc[clusters[number], ["prompt", "number"]].tolist()
+        prompt, label = prompts[number], labels[number]
         text, of_theme = texts[number].responses[which].text, chosen[of[clusters[number]]]
         if prompt not in of_theme and len(of_theme) < EXAMPLES:
             marked = ResponseText(text, text[part], part.start)

@@ -50,19 +50,19 @@ def words_in(text: str) -> list[Word]:
 def _words(text: str, start: int, end: int) -> Iterator[Word]:
     for found in _WORD.finditer(text, start, end):
         kind = found.lastgroup
-        if kind == "number":
+        if kind == "word":  # first, because most are
+            word = found[0].lower()
+            yield Word(_OPERATORS.get(word, word), found.start(), found.end(), _VALUES.get(word))
+        elif kind == "number":
             yield Word(found[0], *found.span(), _value(found[0]))
+        elif kind == "sign":
+            yield Word(_SIGNS.get(found[0], found[0]), *found.span())
+        elif kind == "command" and found[kind] not in _LAYOUT:
+            yield Word(_COMMANDS.get(found[kind], found[0]), *found.span())
         elif kind == "under":
             yield from _words(text, *found.span("over"))
             yield Word("/", found.end("over"), found.start("under"))
             yield from _words(text, *found.span("under"))
-        elif kind == "command" and found[kind] not in _LAYOUT:
-            yield Word(_COMMANDS.get(found[kind], found[0]), *found.span())
-        elif kind == "word":
-            word = found[0].lower()
-            yield Word(_OPERATORS.get(word, word), *found.span(), _VALUES.get(word))
-        elif kind == "sign":
-            yield Word(_SIGNS.get(found[0], found[0]), *found.span())
 
 
 @lru_cache(10_000)
