@@ -16,9 +16,12 @@ VALUES = 2  # numbers in a row
 _TYPESETTING = re.compile(r"\\left|\\right|\\displaystyle|\\[!,;: ]|\s|\$")
 # At most 40 digits before and after the point: Python refuses to convert thousands, which a looping policy writes.
 _NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3}){1,13})?(\.\d{1,40})?(?<=\d)")
+# A quotient of integers, or a whole number with one. Spaces are gone, except for the one in 1 1/2, which is not 11/2.
+_MIXED = re.compile(r"\s*([+-]?\d{1,40})\s+(\d{1,40}/\d{1,40})\s*")
 _QUOTIENT = re.compile(
-    r"(?P<sign>[+-]?)(?:(?P<over>\d{1,40})/(?P<under>\d{1,40})"
-    r"|\\frac(?:\{(?P<inner>[+-]?)(?P<above>\d{1,40})\}\{(?P<below>\d{1,40})\}|(?P<first>\d)(?P<second>\d)))"
+    r"(?P<sign>[+-]?)(?:(?:(?P<whole>\d{1,40})_)?(?P<over>\d{1,40})/(?P<under>\d{1,40})"
+    r"|(?P<units>\d{1,40})?\\frac(?:\{(?P<inner>[+-]?)(?P<above>\d{1,40})\}\{(?P<below>\d{1,40})\}"
+    r"|(?P<first>\d)(?P<second>\d)))"
 )
 
 
@@ -28,20 +31,25 @@ def same_answer_form(answer: str) -> str:
     It handles typesetting, decimal numbers and quotients of two integers, but no algebra: x + 1 and 1 + x stay
     different.
     """
-    text = _TYPESETTING.sub("", answer).rstrip(".").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
-    text = text.replace("{,}", ",")
+    text = _TYPESETTING.sub("", _MIXED.sub(r"\1_\2", answer))
+    text = text.rstrip(".").replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("{,}", ",")
     if _NUMBER.fullmatch(text):
         return str(Fraction(text.replace(",", "")))
     quotient = _QUOTIENT.fullmatch(text)
-    if quotient:
-        over, under = (
-            int(quotient[long] or quotient[latex] or quotient[short])
-            for long, latex, short in (("over", "above", "first"), ("under", "below", "second"))
-        )
-        if under:
-            is_negative = (quotient["sign"] == "-") != (quotient["inner"] == "-")
-            return str(Fraction(-over if is_negative else over, under))
-    return text
+    value = quotient and _quotient(quotient)
+    return text if value is None else str(value)
+
+
+def _quotient(found: re.Match[str]) -> Fraction | None:
+    """The value of a quotient, None if it divides by 0."""
+    over, under = (
+        int(found[slash] or found[braced] or found[digit])
+        for slash, braced, digit in (("over", "above", "first"), ("under", "below", "second"))
+    )
+    if not under:
+        return None
+    value = int(found["whole"] or found["units"] or 0) + Fraction(over, under)
+    return -value if (found["sign"] == "-") != (found["inner"] == "-") else value
 
 
 def answer_row(answer: str) -> NDArray[np.float32]:

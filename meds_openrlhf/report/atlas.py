@@ -140,22 +140,19 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         known = [log.answers[code] for code in used.tolist() if code != NONE]
         entry = {
             "key": key,
-            "text": _cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
-            "right": _right(log.answers[right[number]] if number in right else log.truths.get(key), most),
+            "text": cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
+            "right": cut(log.answers[right[number]] if number in right else log.truths.get(key), most),
             "visit": np.searchsorted(seen_columns[0][seen], rows.step[of_prompt]).tolist(),
             "labels": rows.label[of_prompt].tolist(),
             "first_right": int((~rows.correct[of_prompt]).sum()),
             "answer": (numbered - (len(used) - len(known))).tolist(),  # NONE sorts first
-            "answers": [_cut(text, most) for text in known],
+            "answers": [cut(text, most) for text in known],
             "seen": [column[seen].tolist() for column in seen_columns],
         }
         entries.append(entry)
     return {name: [entry[name] for entry in entries] for name in entries[0]}
 
 
-def _right(answer: str | None, most: int) -> str | None:
-    return None if answer is None else _cut(answer, most)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def cut(text: str | None, most: int) -> str | None:
+    """The beginning of a text with at most so many characters; None stays None."""
+    return text if text is None or len(text) <= most else f"{text[: most - 1]}…"

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.suspects import Gradings
 from meds_openrlhf.report.themes import RunsThemes
-from meds_openrlhf.rollouts.run import NONE
+from meds_openrlhf.rollouts.run import NONE, RolloutLog
 from meds_openrlhf.terminal import counted
 
 _LISTED = 20  # suspects, prompts and themes in Markdown
@@ -21,23 +20,23 @@ _CHARACTERS = 300  # of a text in Markdown
 
 def findings_of(
     runs: Sequence[str],
-    atlases: dict[int, Atlas],
+    logs: dict[str, RolloutLog],
     gradings: Gradings | None,
     themes: RunsThemes | None,
     metrics: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The findings about ``runs``, given as on the command line; ``atlases`` are those of the runs with a log.
+    """The findings about ``runs``, given as on the command line; ``logs`` are those of the runs that have one.
 
     docs/report.md describes the keys.
     """
-    logs = {runs[number]: atlas.rollouts for number, atlas in atlases.items()}
+    folders = {str(log.paths.root): run for run, log in logs.items()}
     return {
         "version": 1,
         "runs": list(runs),
         "suspects": [] if gradings is None else [asdict(suspect) for suspect in gradings.suspects],
         "graded_with": "math-verify" if gradings is not None and gradings.has_math_verify else "normalization",
         "unsolved": [] if gradings is None else [asdict(prompt) for prompt in gradings.unsolved],
-        "themes": [] if themes is None else _themes(themes, [runs[number] for number in atlases]),
+        "themes": [] if themes is None else _themes(themes, folders),
         "unanswered": {run: int((~log.correct & (log.answer == NONE)).sum()) for run, log in logs.items()},
         "rollouts": {run: len(log) for run, log in logs.items()},
         "metrics": {
@@ -46,10 +45,11 @@ def findings_of(
     }
 
 
-def _themes(themes: RunsThemes, runs: Sequence[str]) -> list[dict[str, Any]]:
+def _themes(themes: RunsThemes, runs: dict[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"name": name, "rollouts": [], "share": [], "change": None} for name in themes.names]
-    for name, run in zip(runs, themes.runs):
+    for run in themes.runs:
         log, theme = run.atlas.rollouts, run.rollouts["theme"].to_numpy()
+        name = runs[str(log.paths.root)]
         steps, of_step = np.unique(log.step, return_inverse=True)
         whole = np.bincount(of_step)
         for number, entry in enumerate(found):
@@ -78,12 +78,14 @@ def as_markdown(findings: dict[str, Any], themes_of_runs: RunsThemes | None) -> 
         f"{counted(suspect['count'], 'rollout')} scored wrong, but {suspect['why']}. Prompt: {_code(suspect['prompt'])}"
         for suspect in suspects[:_LISTED]
     ] or ["Nothing suspect was found."]
+    lines += _more(len(suspects))
     lines += ["", f"## Never solved: {counted(len(unsolved), 'prompt')}", ""]
     lines += [
         f"- {prompt['count']} of {prompt['rollouts']} rollouts answer {_code(prompt['answer'] or '(none)')}, right is "
         f"{_code(prompt['truth'] or '(unknown)')}. Prompt: {_code(prompt['prompt'])}"
         for prompt in unsolved[:_LISTED]
     ]
+    lines += _more(len(unsolved))
     lines += ["", "## Kinds of errors", ""]
     for number, theme in enumerate(themes[:_LISTED]):
         example = "" if themes_of_runs is None else _example(themes_of_runs, number)
@@ -99,6 +101,10 @@ def as_markdown(findings: dict[str, Any], themes_of_runs: RunsThemes | None) -> 
         f"- {_code(run)}: {n} of {findings['rollouts'][run]} rollouts" for run, n in findings["unanswered"].items()
     ]
     return "\n".join(lines) + "\n"
+
+
+def _more(found: int) -> list[str]:
+    return [f"- and {found - _LISTED} more"] if found > _LISTED else []
 
 
 def _example(themes: RunsThemes, theme: int) -> str:
@@ -121,7 +127,7 @@ def _plain(text: str) -> str:
 
 def _code(text: str) -> str:
     """A text as inline code, on a line and shortened, whatever backticks it has."""
-    line = " ".join(text.split())
+    line = " ".join(text.split()) or "(empty)"
     line = line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}…"
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 
 import pandas as pd
 
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.gym.problem import is_label
-from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.rewards.grading import LONGEST_VALUE, equal, fault_of
 from meds_openrlhf.rewards.normalize import UnreadableError, read
 from meds_openrlhf.rollouts.run import NONE, RolloutLog
 from meds_openrlhf.terminal import counted
 
-VERIFIED = 500  # distinct answers that math-verify compares with their labels, the most frequent first
+VERIFIED, SECONDS = 500, 60.0  # distinct answers that math-verify compares with their labels, and its time for all
 FEWEST, SHARED = 4, 0.8  # rollouts of a prompt, and the part of them that have the same wrong answer
 _INTEGER = "-0123456789"
 
@@ -48,10 +48,14 @@ class Unsolved:
 
 
 class Gradings:
-    """The answers of the runs' logged rollouts and their verdicts, prompt by prompt."""
+    """The answers of the runs' logged rollouts and their verdicts, prompt by prompt.
 
-    def __init__(self, atlases: Sequence[Atlas]) -> None:
-        tables = [_answers(atlas.rollouts) for atlas in atlases]
+    ``questions`` are prompts without their template, by key. ``left_out`` counts the distinct answers that math-verify
+    did not compare with their labels: beyond `VERIFIED` and `SECONDS`, or because one took too long.
+    """
+
+    def __init__(self, logs: Sequence[RolloutLog], questions: Mapping[str, str]) -> None:
+        tables = [_answers(log) for log in logs]
         columns = ["prompt", "form"]
         counted = pd.concat(tables, ignore_index=True).groupby(columns, sort=False)
         self._answers = counted.agg(
@@ -59,12 +63,14 @@ class Gradings:
         ).reset_index()
         self._prompts = self._answers.groupby("prompt", sort=False)[["count", "wrong"]].sum()
         self._texts: dict[str, str] = {}
-        self._truths: dict[str, str | None] = {}
-        for atlas in reversed(atlases):
-            self._texts |= atlas.rollouts.prompt_texts | atlas.texts
-            self._truths |= atlas.rollouts.truths
+        self._truths: dict[str, str] = {}
+        for log in reversed(logs):
+            self._texts |= log.prompt_texts
+            self._truths |= {key: truth for key, truth in log.truths.items() if truth is not None}
+        self._texts |= questions
         self.has_math_verify = find_spec("math_verify") is not None
-        self._unsure = 0
+        self._verified, self._until = 0, time.monotonic() + SECONDS
+        self.left_out = 0
 
     @cached_property
     def suspects(self) -> list[Suspect]:
@@ -74,12 +80,7 @@ class Gradings:
         """
         return sorted([*self._suspect_answers(), *self._suspect_labels()], key=lambda suspect: -suspect.count)
 
-    @property
-    def left_out(self) -> int:
-        """How many distinct answers math-verify did not compare, because there are more than `VERIFIED`."""
-        return max(self._unsure - VERIFIED, 0)
-
-    @property
+    @cached_property
     def unsolved(self) -> list[Unsolved]:
         """The prompts without a right rollout: first those whose wrong answers are the fewest."""
         found = []
@@ -124,8 +125,11 @@ class Gradings:
             return "it equals the label after normalization"
         if not self.has_math_verify or all(set(form) <= set(_INTEGER) for form in forms):
             return ""
-        self._unsure += 1
-        return "math-verify calls it equal to the label" if self._unsure <= VERIFIED and equal(truth, answer) else ""
+        self._verified += 1
+        in_time = self._verified <= VERIFIED and time.monotonic() < self._until
+        is_equal = equal(truth, answer) if in_time else None
+        self.left_out += is_equal is None
+        return "math-verify calls it equal to the label" if is_equal else ""
 
 
 def _answers(log: RolloutLog) -> pd.DataFrame:
@@ -149,6 +153,7 @@ def groups_by_step(log: RolloutLog) -> dict[str, list[int]]:
     return {"steps": counts.index.tolist(), **{name: counts[name].tolist() for name in counts}}
 
 
+@lru_cache(10_000)
 def _normalized(answer: str) -> object:
     """An answer as rewards read it, or a value of its own if they cannot."""
     try:

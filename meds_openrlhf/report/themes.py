@@ -20,7 +20,7 @@ from meds_openrlhf.stats.estimates import joint_intervals
 from meds_openrlhf.themes.departure import Departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
 
-TEXTS = 6  # responses that are read of a cluster, and right ones of a prompt and run
+TEXTS, RIGHT_TEXTS = 6, 3  # responses that are read of a cluster, and right ones of a prompt and run
 PERIODS = 40  # points of a curve
 PART = 5  # a run's start and end are this part of its periods
 EXAMPLES, EXAMPLE_CHARACTERS = 3, 700  # of a theme
@@ -69,7 +69,7 @@ class RunsThemes:
 def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> RunsThemes | None:
     """The themes that the runs share, made of their clusters by words or by a ``judge``. Each run needs a log.
 
-    None if nothing is in a theme: no log has a text of a clustered response, and every wrong one has an answer.
+    None if nothing is in a theme: no wrong rollout is in a cluster, and each has an answer.
 
     Changes are from a run's start to its end if it is the only one, else from the first run to each; their intervals
     hold for all themes of the page at once.
@@ -84,7 +84,7 @@ def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> R
     logged = [_of_rollouts(atlas, themes, len(found.names)) for atlas, themes in zip(atlases, of)]
     every = np.concatenate(logged)
     counts = np.bincount(every[every != NO_THEME], minlength=len(names))
-    if not found.names and not counts[1:].any():
+    if not counts.any():
         return None
     order = [number for number in np.argsort(-counts, kind="stable").tolist() if counts[number]]
     rank = np.full(len(names) + 1, NO_THEME)  # the last is that of NO_THEME
@@ -155,11 +155,11 @@ def texts_of(
 
 
 def _right_places(log: RolloutLog, keys: Collection[str]) -> dict[str, list[int]]:
-    """The newest right rollouts with a text, up to `TEXTS`, of each of the prompts ``keys`` that has any."""
+    """The newest right rollouts with a text, up to `RIGHT_TEXTS`, of each of the prompts ``keys`` that has any."""
     is_wanted = np.array([key in keys for key in log.prompts], bool)[log.prompt]
     right = pd.DataFrame({"place": np.flatnonzero(log.correct & log.has_text & is_wanted)})
     by_prompt = right.groupby(log.prompt[right["place"]])["place"]
-    return {log.prompts[code]: group.tolist()[-TEXTS:] for code, group in by_prompt}
+    return {log.prompts[code]: group.tolist()[-RIGHT_TEXTS:] for code, group in by_prompt}
 
 
 def _of_clusters(atlas: Atlas, compared: NDArray[np.int64], theme: NDArray[np.int64], themes: int) -> NDArray[np.int64]:
@@ -263,8 +263,10 @@ def _unclustered(atlas: Atlas, rollouts: pd.DataFrame, theme: int) -> list[dict[
     chosen: dict[int, int] = {}
     for place in np.flatnonzero((rollouts["theme"].to_numpy() == theme) & log.has_text)[::-1].tolist():
         prompt = place_of.get(log.prompts[log.prompt[place]])
-        if prompt is not None and len(chosen) < EXAMPLES:
+        if prompt is not None:
             chosen.setdefault(prompt, place)
+        if len(chosen) == EXAMPLES:
+            break
     read = atlas.responses(chosen.values())
     return [_example(atlas, prompt, None, place, read[place]) for prompt, place in chosen.items() if place in read]
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -18,14 +19,15 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.outputs import require_output, write_output
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Limits, read_atlas, tables_of
+from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_theme
 from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
-from meds_openrlhf.report.suspects import Gradings, groups_by_step
+from meds_openrlhf.report.suspects import Gradings, Suspect, Unsolved, groups_by_step
 from meds_openrlhf.report.themes import themes_of
+from meds_openrlhf.rollouts.run import RolloutLog, read_log
 from meds_openrlhf.runs.metrics import duration_of, history_of, summary_of
 from meds_openrlhf.runs.settings import (
     compare_settings,
@@ -63,9 +65,7 @@ def write_report(
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
     """
     others = {"--export": export and export[1], "--json": data, "--markdown": markdown}
-    _require_names(
-        runs, {"--out": output, **{name: file for name, file in others.items() if file not in (None, STDOUT)}}
-    )
+    _require_names(runs, {"--out": output, **{name: file for name, file in others.items() if file is not None}})
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
     atlases = [read_atlas(RunPaths(run), limits) for run in runs]
@@ -84,11 +84,13 @@ def write_report(
     for run, atlas in zip(facts, atlases):
         run["atlas"] = atlas and tables_of(atlas)
     logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
-    gradings = Gradings([*logged.values()]) if logged else None
+    logs = {number: log for number, log in enumerate(_logs(runs, atlases)) if len(log)}
+    questions = {key: text for atlas in atlases if atlas is not None for key, text in atlas.texts.items()}
+    gradings = Gradings([*logs.values()], questions) if logs else None
     if gradings is not None:
-        page["gradings"] = _for_page(gradings)
-    for number, atlas in logged.items():
-        facts[number]["groups"] = groups_by_step(atlas.rollouts)
+        page["gradings"] = _for_page(gradings, limits)
+    for number, log in logs.items():
+        facts[number]["groups"] = groups_by_step(log)
     themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
         shown = themes.for_page()
@@ -98,11 +100,14 @@ def write_report(
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--out")
     if data is not None or markdown is not None:
-        found = findings_of([*map(str, runs)], logged, gradings, themes, [run["history"] for run in facts])
+        history = [history_of(StepLog(RunPaths(run).metrics).read(), sys.maxsize) for run in runs]  # not averaged
+        names = [*map(str, runs)]
+        found = findings_of(names, {names[n]: log for n, log in logs.items()}, gradings, themes, history)
         if data is not None:
-            _publish(data, json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1) + "\n", "--json")
+            _publish(data, json.dumps(found, allow_nan=False) + "\n", "--json")
         if markdown is not None:
-            _publish(markdown, as_markdown(found, themes), "--markdown")
+            text = as_markdown(found, themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
+            _publish(markdown, text.decode(), "--markdown")
     return output
 
 
@@ -113,12 +118,27 @@ def _publish(target: Path, text: str, option: str) -> None:
         write_output(target, text, option)
 
 
-def _for_page(gradings: Gradings) -> dict[str, Any]:
+def _logs(runs: Sequence[Path], atlases: Sequence[Atlas | None]) -> Iterator[RolloutLog]:
+    """Each run's log; a run without an atlas may have one, in which nothing is wrong or nothing has an answer."""
+    for run, atlas in zip(runs, atlases):
+        yield read_log(RunPaths(run)) if atlas is None else atlas.rollouts
+
+
+def _for_page(gradings: Gradings, limits: Limits) -> dict[str, Any]:
     """What the page shows of gradings: the first of the suspects and of the prompts that are never solved."""
     suspects, unsolved = gradings.suspects, gradings.unsolved
+
+    def shown(entry: Suspect | Unsolved) -> dict[str, Any]:
+        most = {
+            "prompt": limits.prompt_characters,
+            "answer": limits.answer_characters,
+            "truth": limits.answer_characters,
+        }
+        return {name: cut(value, most[name]) if name in most else value for name, value in asdict(entry).items()}
+
     return {
-        "suspects": [asdict(suspect) for suspect in suspects[:_SHOWN]],
-        "unsolved": [asdict(prompt) for prompt in unsolved[:_SHOWN]],
+        "suspects": [shown(suspect) for suspect in suspects[:_SHOWN]],
+        "unsolved": [shown(prompt) for prompt in unsolved[:_SHOWN]],
         "found": [len(suspects), len(unsolved)],
         "one_answer": sum(prompt.answers == 1 and prompt.rollouts > 1 for prompt in unsolved),
         "verifier": gradings.has_math_verify,
@@ -159,7 +179,10 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
 
 def _require_names(runs: list[Path], outputs: dict[str, Path]) -> None:
     for option, output in outputs.items():
-        require_output(output, option)
+        if list(outputs.values()).count(output) > 1:
+            raise ConfigError(option, str(output), "is named for two outputs. Name another file.")
+        if output != STDOUT or option == "--out":
+            require_output(output, option)
     for run in runs:
         if not os.path.isdir(run):
             problem = "is a file" if os.path.exists(run) else "does not exist"

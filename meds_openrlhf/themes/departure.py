@@ -11,6 +11,7 @@ right responses: with the same numbers, its result may differ, or its operation.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,12 +24,15 @@ GIVEN, RIGHT, WRONG = "given", "right", "wrong"
 ROLES = frozenset((GIVEN, RIGHT, WRONG))
 BEFORE, AFTER = 8, 2  # words that are kept around the place
 SHOWN = 4  # words before a place without a calculation that are marked with it
-_LONGEST = 12  # words by which an answer that is not a number is found
+_LONGEST = 12  # words by which an answer that is not a number is found, and of a calculation in a name
+_WIDEST = 30  # characters of a word
+READ = 8_000  # characters of a text that are read, the last ones: a solution ends with its answer
 
 _END_OF_SCRATCH = "</think>"
 _VERBS = {"+": "adds", "-": "subtracts", "*": "multiplies", "/": "divides"}
 _GERUNDS = {"+": "adding", "-": "subtracting", "*": "multiplying", "/": "dividing"}
 _RESULTS = {"+": "a sum", "-": "a difference", "*": "a product", "/": "a quotient"}
+_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _EQUALS = frozenset(("=", "≈", "→", "is", "are", "gives", "makes", "yields", "equal", "was"))
 # How a response's place relates to the right responses, if not by its operation:
 INTERMEDIATE, REPEATS = "stops at an intermediate result", "repeats a given number"
@@ -36,11 +40,19 @@ NO_CALCULATION = "no calculation"
 
 
 class Equation(NamedTuple):
-    """A calculation: its numbers and its operations, each in ascending order, and the result."""
+    """A calculation: its numbers and its signs, in ascending order if it only adds or multiplies, and the result."""
 
     numbers: tuple[Fraction, ...]
     operations: str
     result: Fraction
+
+    @property
+    def holds(self) -> bool:
+        """Whether a calculation with two numbers is right."""
+        if len(self.numbers) != 2 or self.operations not in _OPERATORS:
+            return False
+        is_defined = self.operations != "/" or self.numbers[1] != 0
+        return is_defined and _OPERATORS[self.operations](*self.numbers) == self.result
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,10 @@ class Problem:
     """A prompt with what is known of its right solutions: texts of right responses, and the label if any."""
 
     def __init__(self, prompt: str, right: Iterable[str] = (), truth: str | None = None) -> None:
-        asked, solutions = words_in(prompt), [words_in(text) for text in (*right, truth or "")]
+        asked, solutions = (
+            words_in(prompt[:READ]),
+            [_read(text, text.rfind(_END_OF_SCRATCH)) for text in (*right, truth or "")],
+        )
         self._asked = {word.text for word in asked if word.text.isalpha()} - ROLES
         self._given = values_in(asked)
         self._right = frozenset().union(*map(values_in, solutions))
@@ -69,7 +84,8 @@ class Problem:
 
     def departure(self, response: ResponseText) -> Departure:
         """Return where a wrong response departs."""
-        words = words_in(response.text)
+        end = len(response.text) if response.answer_start is None else response.answer_start
+        words = words_in(response.text, max(end - READ, 0))
         if not words:
             return Departure(NO_CALCULATION, "", [], slice(0, 0))
         first, box = _solution(words, response)
@@ -83,22 +99,25 @@ class Problem:
         if place is not None and equation is not None:
             at, relation = place.stop - 1, self._relation(equation)
             calculation = " ".join(map(self.role, words[place]))
+            calculation = calculation if place.stop - place.start <= _LONGEST else ""
         else:
             at = self._without_calculation(words, first, box, response.answer)
             place, calculation = slice(max(at - SHOWN, first if at >= first else 0), at + 1), ""
             relation = REPEATS if value in self._given else INTERMEDIATE if value in self._right else NO_CALCULATION
         around = words[max(at - BEFORE, first if at >= first else 0) : at + 1 + AFTER]
-        kept = [self.role(word) for word in around if word.text not in self._asked]
+        kept = [self.role(word) for word in around if word is words[at] or word.text not in self._asked]
         return Departure(relation, calculation, kept, slice(words[place][0].start, words[place][-1].end))
 
     def _relation(self, equation: Equation) -> str:
         """In words how a calculation differs from those of right responses."""
-        same = sorted(right.operations for right in self._equations if right.numbers == equation.numbers)
-        signs = [*dict.fromkeys(equation.operations)]
-        if equation.operations in same:
+        numbers = sorted(equation.numbers)
+        same = sorted((right for right in self._equations if sorted(right.numbers) == numbers), key=str)
+        signs = [*dict.fromkeys(sign for sign in equation.operations if sign in _VERBS)]
+        if any(right[:2] == equation[:2] for right in same) and not equation.holds:
             return f"miscalculates {_RESULTS[signs[0]] if len(signs) == 1 else 'a calculation'}"
         verbs = " and ".join(_VERBS[sign] for sign in signs)
-        return f"{verbs} instead of {' and '.join(_GERUNDS[s] for s in dict.fromkeys(same[0]))}" if same else verbs
+        others = [*dict.fromkeys(sign for sign in same[0].operations if sign in _VERBS)] if same else signs
+        return verbs if {*others} == {*signs} else f"{verbs} instead of {' and '.join(_GERUNDS[s] for s in others)}"
 
     def _without_calculation(self, words: Sequence[Word], first: int, box: int, answer: str | None) -> int:
         """The place of the answer's value, of the first wrong number, or of the answer."""
@@ -117,16 +136,24 @@ class Problem:
     def role(self, word: Word) -> str:
         """Return a word's text, or a number's part in the problem."""
         if word.value is None:
-            return word.text
-        return GIVEN if word.value in self._given else RIGHT if word.value in self._right else WRONG
+            return word.text[:_WIDEST]
+        either = {word.value, -word.value}
+        return GIVEN if either & self._given else RIGHT if either & self._right else WRONG
+
+
+def _read(text: str, scratch: int) -> list[Word]:
+    """The last words of a right response, behind the scratch work that ends at ``scratch``, if anything follows it."""
+    words = words_in(text, max(scratch + len(_END_OF_SCRATCH) if scratch >= 0 else 0, len(text) - READ))
+    return words or words_in(text[-READ:])
 
 
 def _solution(words: Sequence[Word], response: ResponseText) -> tuple[int, int]:
     """From which word on the solution is, behind scratch work if an answer follows it, and at which its answer is."""
     start = len(response.text) if response.answer_start is None else response.answer_start
     scratch = response.text.rfind(_END_OF_SCRATCH, 0, start) if response.answer_start is not None else -1
-    first = next((place for place, word in enumerate(words) if word.start > scratch + len("</think")), 0)
-    return (first if scratch >= 0 else 0), next((n for n, word in enumerate(words) if word.end > start), len(words))
+    behind = scratch + len(_END_OF_SCRATCH) if scratch >= 0 else 0
+    first = next((place for place, word in enumerate(words) if word.start >= behind), 0)
+    return first, next((place for place, word in enumerate(words) if word.end > start), len(words))
 
 
 def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice, Equation]]:
@@ -135,23 +162,34 @@ def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice,
     for at in range(first, end):
         if words[at].text not in _EQUALS:
             continue
-        result = at + 2 if at + 1 < end and words[at + 1].text == "-" else at + 1
-        start = at
-        while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
-            start -= 1
-        while start < at and words[start].value is None and words[start].text not in "(-":
-            start += 1  # a sign before the first number belongs to the sentence: "many times, 3 * 4"
-        numbers = sorted(word.value for word in words[start:at] if word.value is not None)
-        signs = "".join(sorted(word.text for word in words[start:at] if word.text in _VERBS))
-        value = words[result].value if result < end else None
-        if len(numbers) > 1 and signs and value is not None:
-            found.append((slice(start, result + 1), Equation(tuple(numbers), signs, value)))
+        start, result = _beginning(words, first, at), at + 2 if at + 1 < end and words[at + 1].text == "-" else at + 1
+        values = values_at(words, result) if result < end else ()
+        after = result + 2 * len(values) - 1  # behind the number, or the quotient
+        goes_on = after + 1 < end and words[after].text in "+-*/^" and words[after + 1].value is not None
+        numbers = tuple(word.value for word in words[start:at] if word.value is not None)
+        signs = "".join(word.text for word in words[start:at] if word.text in "+-*/()")
+        if len(numbers) > 1 and signs.strip("()") and values and not goes_on:
+            if not {*signs} & {"-", "/"}:
+                numbers, signs = tuple(sorted(numbers)), "".join(sorted(signs.replace("(", "").replace(")", "")))
+            found.append((slice(start, after), Equation(numbers, signs, values[-1])))
     return found
+
+
+def _beginning(words: Sequence[Word], first: int, at: int) -> int:
+    """Where the calculation before the equals sign ``at`` begins: two numbers in a row are of two sentences."""
+    start = at
+    while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
+        if start < at and words[start - 1].value is not None and words[start].value is not None:
+            break
+        start -= 1
+    while start < at and words[start].value is None and words[start].text not in "(-":
+        start += 1  # a sign before the first number belongs to the sentence: "many times, 3 * 4"
+    return start
 
 
 def _only_value(answer: str | None) -> Fraction | None:
     """The value of an answer with a single number or quotient."""
-    words = words_in(answer or "")
+    words = words_in((answer or "")[:READ])
     values = [value for place in range(len(words)) for value in values_at(words, place)[-1:]]
     return values[0] if values and len(values) <= 1 + ("/" in [word.text for word in words]) else None
 
@@ -161,7 +199,7 @@ def _written(words: Sequence[Word], start: int, end: int, answer: str | None) ->
     value = _only_value(answer)
     if value is not None:
         return next((place for place in range(start, end) if value in values_at(words, place)), None)
-    wanted = [word.text for word in words_in(answer or "")][:_LONGEST]
+    wanted = [word.text for word in words_in((answer or "")[:READ])][:_LONGEST]
     texts = [word.text for word in words[start:end]]
     places = range(len(texts) - len(wanted) + 1) if wanted else range(0)
     return next((start + place for place in places if texts[place : place + len(wanted)] == wanted), None)

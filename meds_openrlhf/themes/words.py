@@ -42,9 +42,9 @@ class Word(NamedTuple):
     value: Fraction | None = None
 
 
-def words_in(text: str) -> list[Word]:
-    """Return the words of ``text`` in order, fractions as quotients; punctuation and markup are left out."""
-    return list(_words(text, 0, len(text)))
+def words_in(text: str, start: int = 0) -> list[Word]:
+    """Return the words of ``text`` from ``start`` on, fractions as quotients; punctuation and markup are left out."""
+    return list(_words(text, start, len(text)))
 
 
 def _words(text: str, start: int, end: int) -> Iterator[Word]:
@@ -71,12 +71,21 @@ def _value(number: str) -> Fraction:
 
 
 def values_at(words: Sequence[Word], place: int) -> tuple[Fraction, ...]:
-    r"""Return the values of the number at ``place``, if any, and of a quotient there: 1/2 or ``\frac{1}{2}``."""
+    r"""Return the values of the number at ``place``, if any, and of a quotient there: 1/2 or ``\frac{1}{2}``.
+
+    They are negative behind a minus sign that subtracts from nothing.
+    """
     first = words[place].value
     if first is None:
         return ()
+    if place and words[place - 1].text == "-" and not (place > 1 and _ends_a_term(words[place - 2])):
+        first = -first
     divisor = words[place + 2].value if place + 2 < len(words) and words[place + 1].text == "/" else None
     return (first, first / divisor) if divisor else (first,)
+
+
+def _ends_a_term(word: Word) -> bool:
+    return word.value is not None or word.text == ")"
 
 
 def values_in(words: Sequence[Word]) -> frozenset[Fraction]:

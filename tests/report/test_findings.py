@@ -67,6 +67,30 @@ def test_a_single_step_has_no_change_and_a_run_without_a_log_no_themes(tmp_path:
     assert (found["themes"], found["suspects"], found["unanswered"]) == ([], [], {})
 
 
+def test_a_run_in_which_nobody_answers_has_its_prompts_that_are_never_solved(tmp_path: Path) -> None:
+    silent = [replace(SILENT, prompt=prompt) for prompt in ("a", "a", "b")]
+    runs = [write_run(tmp_path / name, [steps]) for name, steps in (("a", silent), ("b", KINDS))]
+    out = tmp_path / "found.json"
+    assert main(["report", *(str(run.root) for run in runs), "--json", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert [(one["key"], one["rollouts"], one["answer"]) for one in found["unsolved"]] == [
+        ("a", 2, None),
+        ("b", 1, None),
+    ]
+    assert list(found["unanswered"].values()) == [3, 0]
+
+
+def test_two_outputs_need_two_files_and_odd_texts_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", [KINDS])
+    write_metrics(run, 1, **{"odd \ud800": 1.0})
+    assert main(["report", str(run.root), "--json", "-", "--markdown", "-"]) == 2
+    assert "--json=-: is named for two outputs" in capsys.readouterr().err
+    assert main(["report", str(run.root), "--json", str(tmp_path / "x"), "--markdown", str(tmp_path / "y")]) == 0
+    assert "odd \ud800" in json.loads((tmp_path / "x").read_text())["metrics"][str(run.root)]["values"]
+
+
 def test_findings_as_markdown_keep_hostile_texts_as_code(tmp_path: Path) -> None:
     hostile = [replace(one, text=f"``` </script> # {one.text}") for one in KINDS]
     run = write_run(tmp_path / "run", [[*hostile, SILENT], LATER], truth="``` 6")

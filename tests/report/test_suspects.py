@@ -21,6 +21,11 @@ def atlas_of(root: Path, rollouts: list[Rollout], truth: str | None, steps: int 
     return atlas
 
 
+def gradings_of(*atlases: Atlas) -> Gradings:
+    questions = {key: text for atlas in atlases for key, text in atlas.texts.items()}
+    return Gradings([atlas.rollouts for atlas in atlases], questions)
+
+
 def answered(answer: str | None, times: int = 1, prompt: str = "a", correct: bool = False) -> list[Rollout]:
     return [Rollout(prompt, None, answer, correct, text=f"so \\boxed{{{answer}}}")] * times
 
@@ -40,13 +45,13 @@ def answered(answer: str | None, times: int = 1, prompt: str = "a", correct: boo
 def test_an_answer_that_equals_its_label_is_suspect(
     tmp_path: Path, answer: str, truth: str | None, why: str | None
 ) -> None:
-    found = Gradings([atlas_of(tmp_path, [*answered(answer, 2), *answered("99", 2)], truth)]).suspects
+    found = gradings_of(atlas_of(tmp_path, [*answered(answer, 2), *answered("99", 2)], truth)).suspects
     assert [(one.answer, one.truth, one.count, one.why) for one in found] == ([(answer, truth, 2, why)] if why else [])
 
 
 def test_without_math_verify_normalization_still_finds_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "find_spec", lambda name: None)
-    gradings = Gradings([atlas_of(tmp_path, [*answered("0.5"), *answered(r"\sqrt{0.25}")], "1/2")])
+    gradings = gradings_of(atlas_of(tmp_path, [*answered("0.5"), *answered(r"\sqrt{0.25}")], "1/2"))
     assert not gradings.has_math_verify
     assert [one.answer for one in gradings.suspects] == ["0.5"]
 
@@ -55,32 +60,32 @@ def test_only_the_most_frequent_answers_are_verified_and_the_others_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspects, "VERIFIED", 1)
-    gradings = Gradings([atlas_of(tmp_path, [*answered(r"\sqrt{4}"), *answered(r"\sqrt[3]{8}", 3)], "2")])
+    gradings = gradings_of(atlas_of(tmp_path, [*answered(r"\sqrt{4}"), *answered(r"\sqrt[3]{8}", 3)], "2"))
     assert [one.answer for one in gradings.suspects] == [r"\sqrt[3]{8}"]
     assert gradings.left_out == 1
 
 
 def test_an_answer_that_nearly_all_rollouts_share_is_suspect_and_a_rarer_one_is_not(tmp_path: Path) -> None:
     atlas = atlas_of(tmp_path / "a", [*answered("8", 4), *answered("7", correct=True), *answered("3", 3, "b")], "7")
-    (found,) = Gradings([atlas]).suspects
+    (found,) = gradings_of(atlas).suspects
     assert (found.key, found.answer, found.count, found.why) == ("a", "8", 4, "4 of 5 rollouts agree on it")
     rarer = atlas_of(tmp_path / "b", [*answered("8", 3), *answered("7", 2, correct=True)], "7")
-    assert Gradings([rarer]).suspects == []
+    assert gradings_of(rarer).suspects == []
 
 
 def test_a_label_that_no_answer_can_match_is_suspect_if_nobody_solves_the_prompt(tmp_path: Path) -> None:
     label = "He has 3 + 4 = 7.\n#### 7"
-    (found,) = Gradings([atlas_of(tmp_path / "a", answered("7", 3), label)]).suspects
+    (found,) = gradings_of(atlas_of(tmp_path / "a", answered("7", 3), label)).suspects
     assert (found.answer, found.truth, found.count, found.why) == (None, label, 3, "the label is a worked solution")
     solved = atlas_of(tmp_path / "b", [*answered("7", 3), *answered("7.0", correct=True)], label)
-    (found,) = Gradings([solved]).suspects
+    (found,) = gradings_of(solved).suspects
     assert (found.answer, found.count, found.why) == ("7", 3, "it was also scored right, 1 time")
 
 
 def test_prompts_that_are_never_solved_come_with_their_most_frequent_answer(tmp_path: Path) -> None:
     rollouts = [*answered("1", 2), *answered("1.0"), *answered(None), *answered("2", 2, "b"), *answered("3", 1, "b")]
     atlas = atlas_of(tmp_path, [*rollouts, *answered("7", 1, "c", correct=True), *answered("6", 1, "c")], "7", steps=2)
-    found = Gradings([atlas]).unsolved
+    found = gradings_of(atlas).unsolved
     assert [(one.key, one.rollouts, one.answers, one.answer, one.count, one.truth) for one in found] == [
         ("a", 8, 1, "1", 6, "7"), ("b", 6, 2, "2", 4, "7"),
     ]  # fmt: skip
@@ -89,8 +94,14 @@ def test_prompts_that_are_never_solved_come_with_their_most_frequent_answer(tmp_
 
 def test_runs_are_counted_together(tmp_path: Path) -> None:
     runs = [atlas_of(tmp_path / name, answered("0.5", 2), "1/2") for name in ("a", "b")]
-    (found,) = Gradings(runs).suspects
+    (found,) = gradings_of(*runs).suspects
     assert found.count == 4
+
+
+def test_labels_of_one_run_are_those_of_all(tmp_path: Path) -> None:
+    runs = [atlas_of(tmp_path / name, answered("0.5"), truth) for name, truth in (("a", None), ("b", "1/2"))]
+    assert [one.truth for one in gradings_of(*runs).suspects] == ["1/2"]
+    assert gradings_of(*runs).suspects == gradings_of(*runs[::-1]).suspects
 
 
 def test_groups_of_a_step_are_all_right_all_wrong_or_mixed(tmp_path: Path) -> None:

@@ -57,10 +57,12 @@ def test_texts_of_a_step_that_its_run_has_just_removed_are_left_out(tmp_path: Pa
     assert {example["s"] for of_theme in found.runs[0].examples for example in of_theme} == {2}
 
 
-def test_there_are_no_themes_without_texts(tmp_path: Path) -> None:
+def test_without_texts_clusters_are_of_one_theme(tmp_path: Path) -> None:
     atlas = read_atlas(write_run(tmp_path / "run", [[replace(one, text=None) for one in KINDS]]))
     assert atlas is not None
-    assert themes_of([atlas]) is None
+    found = themes_of([atlas])
+    assert found is not None
+    assert (found.names, len(found.runs[0].at(0))) == ([REST], 8)
 
 
 def test_a_run_is_compared_with_the_first_one_prompt_by_prompt(tmp_path: Path) -> None:

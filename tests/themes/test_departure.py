@@ -33,6 +33,34 @@ def test_a_calculation_is_compared_with_those_of_right_responses(text: str, rela
     assert (found.relation, found.calculation) == (relation, calculation)
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "relation", "calculation"),
+    [
+        ("<think>3 * 4 = 12? No.</think>3 + 4 = 7", "3 * 4 = 12", "multiplies instead of adding",
+         "given * given = wrong"),
+        ("3 - 4 = -1", "3 - 4 = 1", "miscalculates a difference", "given - given = right"),
+        ("First 3 * 4 = 12, then 12 - 2 = 10", "1. 3 * 4 = 12\n2. 12 - 2 = 11", "miscalculates a difference",
+         "right - right = wrong"),
+        ("3 * 4 = 12", "Step 1: 3 * 4 = 13", "miscalculates a product", "given * given = wrong"),
+        (r"\frac{1}{3} + \frac{1}{2} = \frac{5}{6}", r"\frac{1}{3} + \frac{1}{2} = \frac{5}{5}",
+         "miscalculates a calculation", "right / given + right / right = right / right"),
+        ("6*(4+5) = 6*4 + 6*5 = 24 + 30 = 54, 60 - 54 = 6", "6*(4+5) = 6*4 + 6*5 = 24 + 30 = 54, 60 - 54 = 7",
+         "miscalculates a difference", "right - right = wrong"),
+        ("8 / 4 = 2", "4 / 8 = 0.5", "divides", "given / right = wrong"),
+        (r"\boxed{-2}", r"\boxed{5}", "no calculation", ""),
+    ],
+)  # fmt: skip
+def test_signs_fractions_chains_and_neighboring_sentences(
+    right: str, wrong: str, relation: str, calculation: str
+) -> None:
+    found = departure(wrong, "What about 3 and 4?", [right], None)
+    assert (found.relation, found.calculation) == (relation, calculation)
+
+
+def test_an_answer_that_is_a_word_of_the_prompt_stays() -> None:
+    assert departure(r"\boxed{B}", "Is it (A) or (B)?", [r"\boxed{A}"], "A").words == ["b"]
+
+
 def test_scratch_work_is_left_out_if_an_answer_follows() -> None:
     solution = r"We add 4 + 6 = 10. The answer is \boxed{10}."
     scratch = "<think>7 * 8 = 56? No. 4 / 6 = 0.67.</think> "
@@ -61,5 +89,6 @@ def test_only_prompt_words_and_numbers_of_the_problem_are_replaced() -> None:
 
 
 def test_hostile_texts_end_quickly() -> None:
-    for piece in ("1 + ", "= ", "a ", "1 = 2 ", "</think>"):
-        departure(piece * 20_000 + "\\boxed{" + "a " * 5_000 + "}")
+    for piece in ("1 + ", "= ", "a ", "1 = 2 ", "</think>", "a"):
+        found = departure(piece * 20_000 + "= 7 \\boxed{" + "a " * 5_000 + "}")
+        assert len(found.calculation) + sum(map(len, found.words)) < 1_000
