@@ -73,10 +73,8 @@ def test_a_run_in_which_nobody_answers_has_its_prompts_that_are_never_solved(tmp
     out = tmp_path / "found.json"
     assert main(["report", *(str(run.root) for run in runs), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert [(one["key"], one["rollouts"], one["answer"]) for one in found["unsolved"]] == [
-        ("a", 2, None),
-        ("b", 1, None),
-    ]
+    unsolved = [(one["key"], one["rollouts"], one["answer"]) for one in found["unsolved"]]
+    assert unsolved == [("4*7", 4, "11"), ("a", 2, None), ("b", 1, None)]
     assert list(found["unanswered"].values()) == [3, 0]
 
 
