@@ -20,7 +20,7 @@ from meds_openrlhf.stats.estimates import joint_intervals
 from meds_openrlhf.themes.departure import Departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
 
-TEXTS, RIGHT_TEXTS = 6, 3  # responses that are read of a cluster, and right ones of a prompt and run
+TEXTS, RIGHT_TEXTS = 5, 3  # responses that are read of a cluster, and right ones of a prompt and run
 PERIODS = 40  # points of a curve
 PART = 5  # a run's start and end are this part of its periods
 EXAMPLES, EXAMPLE_CHARACTERS = 3, 700  # of a theme
