@@ -32,6 +32,7 @@ class Suspect:
     truth: str | None
     count: int
     why: str
+    is_equal: bool = False  # to the label, so that the rollouts are probably right
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,14 @@ class Gradings:
         for row in wrong.sort_values("wrong", ascending=False, kind="stable").itertuples():
             truth, whole = self._truths.get(row.prompt), rollouts[row.prompt]
             why = self._equality(row.answer, truth)
+            is_equal = bool(why)
             if not why and row.wrong < row.count:
                 why = f"it was also scored right, {counted(row.count - row.wrong, 'time')}"
             if not why and whole >= FEWEST and row.wrong >= SHARED * whole:
                 why = f"{row.wrong} of {whole} rollouts agree on it"
             if why:
-                yield Suspect(row.prompt, self._texts.get(row.prompt, ""), row.answer, truth, int(row.wrong), why)
+                text, wrong = self._texts.get(row.prompt, ""), int(row.wrong)
+                yield Suspect(row.prompt, text, row.answer, truth, wrong, why, is_equal)
 
     def _suspect_labels(self) -> Iterator[Suspect]:
         for key, rows in self._prompts[self._prompts["wrong"] == self._prompts["count"]].iterrows():

@@ -141,6 +141,7 @@ def _for_page(gradings: Gradings, limits: Limits) -> dict[str, Any]:
         "unsolved": [shown(prompt) for prompt in unsolved[:_SHOWN]],
         "found": [len(suspects), len(unsolved)],
         "one_answer": sum(prompt.answers == 1 and prompt.rollouts > 1 for prompt in unsolved),
+        "doubtful": sum(suspect.count for suspect in suspects if suspect.is_equal),
         "verifier": gradings.has_math_verify,
         "left_out": gradings.left_out,
     }

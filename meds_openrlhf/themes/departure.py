@@ -90,9 +90,10 @@ class Problem:
             return Departure(NO_CALCULATION, "", [], slice(0, 0))
         first, box = _solution(words, response)
         value = _only_value(response.answer)
+        equations = _equations(words, first, box)
         unknown = (
             (place, equation)
-            for place, equation in _equations(words, first, box)
+            for place, equation in equations
             if equation not in self._equations and equation.result not in self._results
         )
         place, equation = next(unknown, (None, None))
@@ -102,7 +103,8 @@ class Problem:
             calculation = calculation if place.stop - place.start <= _LONGEST else ""
         else:
             at = self._without_calculation(words, first, box, response.answer)
-            place, calculation = slice(max(at - SHOWN, first if at >= first else 0), at + 1), ""
+            near = slice(max(at - SHOWN, first if at >= first else 0), at + 1)
+            place, calculation = next((known for known, one in equations if one.result == value), near), ""
             relation = REPEATS if value in self._given else INTERMEDIATE if value in self._right else NO_CALCULATION
         around = words[max(at - BEFORE, first if at >= first else 0) : at + 1 + AFTER]
         kept = [self.role(word) for word in around if word is words[at] or word.text not in self._asked]

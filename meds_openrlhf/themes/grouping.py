@@ -161,7 +161,8 @@ def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[Departure]], 
         quoted = f"“{telling}”" if telling else ""
         longer = ", ".join(part for part in (plain, quoted) if part)
         wanted = (plain, longer) if calculation else (longer, plain)
-        names.append(next((name for name in wanted if name and name not in names), f"other errors ({len(names) + 1})"))
+        unnamed = f"{plain or 'other errors'} ({len(names) + 1})"
+        names.append(next((name for name in wanted if name and name not in names), unnamed))
     return names
 
 
@@ -174,15 +175,19 @@ def _usual(values: Sequence[str]) -> str:
 def _telling(counts: Counter[str], everywhere: Counter[str], own: int, others: int) -> str:
     """The phrase that most responses have and most others have not, the more words of language the better."""
     told = {
-        phrase: ((n / own - (everywhere[phrase] - n) / max(others, 1)) * _language(phrase) ** 0.5, phrase)
+        phrase: ((n / own - (everywhere[phrase] - n) / max(others, 1)) * weight**0.5, phrase)
         for phrase, n in counts.items()
-        if n >= min(2, own) and _language(phrase)
+        if n >= min(2, own) and (weight := _language(phrase))
     }
     return max(told, key=told.__getitem__, default="")
 
 
 def _language(phrase: str) -> float:
-    """The number of a phrase's words of language, less those that are not."""
+    """The number of a phrase's words of language that mean something, less half of the others."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
     words = phrase.split()
-    known = sum(len(word) > 2 and word.isalpha() and word not in ROLES for word in words)
+    known = sum(
+        len(word) > 2 and word.isalpha() and word not in ROLES and word not in ENGLISH_STOP_WORDS for word in words
+    )
     return max(known - 0.5 * (len(words) - known), 0)

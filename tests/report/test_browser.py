@@ -47,7 +47,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         expect(page.locator("h1")).to_have_text("What the policy keeps getting wrong")
         expect(page.locator(".lead")).to_contain_text("12 wrong rollouts; 100% of them are in a theme")
         expect(page.locator(".lead b")).to_have_text("89% → 80%")
-        expect(page.locator(".theme .name")).to_have_text([SUMS, "“hence”"])
+        expect(page.locator(".theme .name")).to_have_text([SUMS, "“guess”"])
         expect(page.locator(".theme .change b")).to_have_text(["44% → 80%", "44% → 0%"])
         expect(page.locator(".theme .fate")).to_have_text(["● still there", "○ gone"])
         first, second = page.locator(".theme").all()
@@ -56,10 +56,10 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         expect(second.locator(".response").first).to_be_hidden()
         second.locator("summary").focus()
         page.keyboard.press("Enter")
-        expect(second.locator(".response .answer")).to_have_text(["hence 0", "hence 0"])
+        expect(second.locator(".response .answer")).to_have_text(["guess 0", "guess 0"])
         second.get_by_role("link", name="All 2 clusters of this theme").click()
         expect(page.locator(".list tbody tr")).to_have_count(2)
-        expect(page.locator(".controls")).to_contain_text("Theme “hence”")
+        expect(page.locator(".controls")).to_contain_text("Theme “guess”")
         page.reload()
         expect(page.locator(".list tbody .chip")).to_have_text(["0 ×2", "0 ×2"])
         page.get_by_role("link", name="Theme").click()
@@ -70,7 +70,7 @@ def test_of_two_runs_what_the_second_lost_comes_first(opened: Opened, tmp_path: 
     one = write_run(tmp_path / "one", [KINDS])
     other = write_run(tmp_path / "other", [[rollout for rollout in KINDS if rollout.mode != 2]])
     with opened(write_report([one.root, other.root], one.report)) as page:
-        expect(page.locator(".theme .name")).to_have_text(["“hence”", SUMS])
+        expect(page.locator(".theme .name")).to_have_text(["“guess”", SUMS])
         expect(page.locator(".theme").first.locator(".move").nth(1)).to_contain_text("−45.0 points")
 
 

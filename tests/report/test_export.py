@@ -33,7 +33,7 @@ def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_se
 def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]])
     silent = write_run(tmp_path / "silent", [[one for one in RUN[0] if one.mode is None]])
-    known = r"Name one of: 1 \(adds instead of multiplying: given \+ given = wrong\), 2 \(“hence”\)\."
+    known = r"Name one of: 1 \(adds instead of multiplying: given \+ given = wrong\), 2 \(“guess”\)\."
     for folder, theme, problem in (
         (run, "other", f"--export=other: is not a theme of the report. {known}"),
         (run, "3", "--export=3: is not"),

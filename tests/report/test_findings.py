@@ -31,13 +31,13 @@ def test_findings_as_json_have_every_clustered_wrong_rollout_in_exactly_one_them
     assert found["metrics"][name]["steps"] == [1, 2]
     assert found["metrics"][name]["values"] == {"meds/reward_raw": [0.1, 0.2]}
     themes = {theme["name"]: theme for theme in found["themes"]}
-    assert list(themes) == [SUMS, "“hence”", "no final answer"]
+    assert list(themes) == [SUMS, "“guess”", "no final answer"]
     places = [(one["run"], one["step"], one["sample"]) for theme in found["themes"] for one in theme["rollouts"]]
     wrong = [(1, i) for i, one in enumerate([*KINDS, SILENT]) if not one.correct]
     wrong += [(2, i) for i, one in enumerate(LATER) if not one.correct]
     assert sorted(places) == [(name, *place) for place in wrong]
     assert [(one["step"], round(one["share"], 3)) for one in themes[SUMS]["share"]] == [(1, 0.4), (2, 0.8)]
-    change = themes["“hence”"]["change"]
+    change = themes["“guess”"]["change"]
     assert change["points"] < 0
     assert change["is_clear"] == (change["high"] < 0)
     assert change["low"] <= change["points"] <= change["high"]
@@ -51,7 +51,7 @@ def test_of_several_runs_the_change_is_from_the_first_to_the_last(tmp_path: Path
     out = tmp_path / "found.json"
     assert main(["report", *(str(run.root) for run in runs), "--json", str(out)]) == 0
     themes = {theme["name"]: theme for theme in json.loads(out.read_text())["themes"]}
-    assert themes["“hence”"]["change"]["points"] == -45.0
+    assert themes["“guess”"]["change"]["points"] == -45.0
     assert {one["run"] for one in themes[SUMS]["rollouts"]} == {str(run.root) for run in runs}
 
 
@@ -97,7 +97,7 @@ def test_findings_as_markdown_keep_hostile_texts_as_code(tmp_path: Path) -> None
     text = out.read_text()
     assert [line for line in text.splitlines() if line.startswith("#")] == [
         f"# What `{run.root}` got wrong", "## Suspect grading", "## Never solved: 1 prompt", "## Kinds of errors",
-        "### adds instead of multiplying: given + given = wrong", "### “script \\> hence”", "### no final answer",
+        "### adds instead of multiplying: given + given = wrong", "### “script \\> guess”", "### no final answer",
         "## Without an answer",
     ]  # fmt: skip
     assert "\n````\n``` </script> # 2+3=5, \\boxed{5}\n````\n" in text

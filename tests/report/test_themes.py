@@ -17,7 +17,7 @@ def kinds_of(a: int, b: int) -> list[Rollout]:
     return [
         Rollout(prompt, 1, total, text=f"{a}+{b}={total}, \\boxed{{{total}}}"),
         Rollout(prompt, 1, total, text=f"so {a}+{b} = {total} \\boxed{{{total}}}"),
-        *[Rollout(prompt, 2, "0", text="hence \\boxed{0}")] * 2,
+        *[Rollout(prompt, 2, "0", text="guess \\boxed{0}")] * 2,
         Rollout(prompt, None, str(a * b), correct=True, text=f"{a}*{b}={a * b} \\boxed{{{a * b}}}"),
     ]
 
@@ -39,7 +39,7 @@ def themes(paths: RunPaths) -> dict:
 def test_two_kinds_of_errors_over_two_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.report.stored_runs.PENALTY", 0.25)
     found = themes(write_run(tmp_path / "run", [KINDS, LATER]))
-    assert found["names"] == [SUMS, "“hence”"]
+    assert found["names"] == [SUMS, "“guess”"]
     assert found["rows"] == [[4, 4], [4, 0]]
     assert found["prompts"] == [2, 2]
     assert found["penalized"] == [8, 4]
@@ -68,7 +68,7 @@ def test_without_texts_clusters_are_of_one_theme(tmp_path: Path) -> None:
 def test_a_run_is_compared_with_the_first_one_prompt_by_prompt(tmp_path: Path) -> None:
     kinds = [one for number in range(2, 10) for one in kinds_of(number, 7)]
     better = [replace(one, mode=None, correct=True, text=None) if one.mode == 1 else one for one in kinds]
-    elsewhere = [Rollout("of the second run alone", 2, "0", text="hence \\boxed{0}")] * 2
+    elsewhere = [Rollout("of the second run alone", 2, "0", text="guess \\boxed{0}")] * 2
     runs = [write_run(tmp_path / name, [steps]) for name, steps in (("a", kinds), ("b", [*better, *elsewhere]))]
     found = themes_of([atlas for run in runs if (atlas := read_atlas(run)) is not None])
     assert found is not None
@@ -108,7 +108,7 @@ def test_rollouts_without_an_answer_are_themes_by_count_and_every_clustered_one_
     assert atlas is not None
     found = themes_of([atlas])
     assert found is not None
-    assert found.names == [UNANSWERED, "“hence”", SUMS, REST, CUT_OFF]
+    assert found.names == [UNANSWERED, "“guess”", SUMS, REST, CUT_OFF]
     assert [len(found.runs[0].at(number)) for number in range(5)] == [5, 4, 4, 2, 2]
     assert [example["label"] for example in found.runs[0].examples[0]] == [None]
     assert found.runs[0].examples[0][0]["p"] == [(0, "I wonder")]

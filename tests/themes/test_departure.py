@@ -57,6 +57,11 @@ def test_signs_fractions_chains_and_neighboring_sentences(
     assert (found.relation, found.calculation) == (relation, calculation)
 
 
+def test_a_right_calculation_whose_result_is_given_as_the_answer_is_marked() -> None:
+    text = r"Step by step. 4 * 6 = 24, so it is \boxed{24}"
+    assert text[departure(text).part] == "4 * 6 = 24"
+
+
 def test_an_answer_that_is_a_word_of_the_prompt_stays() -> None:
     assert departure(r"\boxed{B}", "Is it (A) or (B)?", [r"\boxed{A}"], "A").words == ["b"]
 

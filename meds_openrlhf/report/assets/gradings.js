@@ -13,13 +13,14 @@ function suspectsSection(page, { suspects, found, verifier, left_out: leftOut })
     promptCell(page, suspect), answerCell(suspect.answer, "any"), answerCell(suspect.truth, "none"), h("td", { class: "num strong" }, integer(suspect.count)), h("td", {}, suspect.why)));
   return h("section", { id: "suspects" },
     h("h2", {}, "Suspect grading", h("small", {}, ` ${count(found[0], "case")}`)),
-    h("p", { class: "hint" }, `Rollouts that were scored wrong although that may be the fault of the label or of the grader. Wrong answers were compared with their labels ${how}`, leftOut > 0 && `, except ${count(leftOut, "rarer answer")}`, "; an answer that nearly all rollouts of a prompt give is suspect, too."),
-    rows.length ? longTable(["Prompt", "Scored wrong", "Label", "Rollouts", "Why suspect"], rows, found[0]) : h("p", { class: "note" }, "Nothing suspect was found."));
+    rows.length > 0 && h("p", { class: "hint" }, `Rollouts that were scored wrong although that may be the fault of the label or of the grader. Wrong answers were compared with their labels ${how}`, leftOut > 0 && `, except ${count(leftOut, "rarer answer")}`, "; an answer that nearly all rollouts of a prompt give is suspect, too."),
+    rows.length ? longTable(["Prompt", "Scored wrong", "Label", "Rollouts", "Why suspect"], rows, found[0]) : h("p", { class: "note" }, `Nothing suspect was found: wrong answers were compared with their labels ${how}.`));
 }
 
-function unsolvedSection(page, { unsolved, found, one_answer: oneAnswer }) {
+function unsolvedSection(page, { unsolved, suspects, found, one_answer: oneAnswer }) {
+  const suspect = new Set(suspects.map(({ key }) => key));
   const rows = unsolved.map((prompt) => h("tr", {},
-    promptCell(page, prompt), answerCell(prompt.answer, "no answer"), h("td", { class: "num strong" }, `${integer(prompt.count)} of ${integer(prompt.rollouts)}`),
+    promptCell(page, prompt, suspect.has(prompt.key) && h("span", { class: "badge" }, "suspect")), answerCell(prompt.answer, "no answer"), h("td", { class: "num strong" }, `${integer(prompt.count)} of ${integer(prompt.rollouts)}`),
     h("td", { class: "num" }, integer(prompt.answers)), answerCell(prompt.truth, "not known")));
   return h("section", { id: "unsolved" },
     h("h2", {}, "Never solved", h("small", {}, ` ${count(found[1], "prompt")}`)),
@@ -29,8 +30,9 @@ function unsolvedSection(page, { unsolved, found, one_answer: oneAnswer }) {
 
 /** For each step the groups that are all right, all wrong, and mixed: only mixed groups teach a policy of group-relative advantages. */
 function groupsSection(page) {
-  const runs = page.runs.filter((run) => run.groups?.steps.length > 1);
-  return runs.length > 0 && h("section", {}, h("h2", {}, "Groups by step"),
+  const runs = page.runs.filter((run) => run.groups);
+  if (runs.every(({ groups }) => sum(groups.right) + sum(groups.wrong) === 0)) return h("p", { class: "note" }, "All logged groups are mixed: each has right and wrong rollouts.");
+  return h("section", {}, h("h2", {}, "Groups by step"),
     h("p", { class: "hint" }, "Prompts whose logged rollouts of a step are all right, all wrong, or mixed. Advantages relative to a group are 0 unless it is mixed.", page.runs.some((run) => run.filtered) && ` ${FILTERED}.`),
     runs.map(({ name, groups }) => h("figure", { class: "panel wide" }, runs.length > 1 && h("figcaption", {}, name),
       stackedBars("Groups", groups.steps, [["mixed", "k0", groups.mixed], ["all wrong", "rest", groups.wrong], ["all right", "right", groups.right]].map(([label, kind, values]) => ({ label, kind, values })),
@@ -38,10 +40,10 @@ function groupsSection(page) {
 }
 
 /** A prompt's beginning, with a link to its page in the first run that has one. */
-function promptCell(page, { key, prompt }) {
+function promptCell(page, { key, prompt }, badge) {
   const errors = page.errors.find((one) => one?.place.has(key));
   const text = oneLine(short(prompt || key, 160));
-  return h("td", { class: "text" }, errors ? h("a", { href: route({ prompt: key, run: errors.run }) }, text) : text);
+  return h("td", { class: "text" }, errors ? h("a", { href: route({ prompt: key, run: errors.run }) }, text) : text, badge);
 }
 
 const answerCell = (answer, missing) => h("td", {}, answer === null ? h("span", { class: "faint" }, missing) : rightAnswer({ right: answer }));

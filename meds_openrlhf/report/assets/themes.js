@@ -50,6 +50,7 @@ function fromTo(rows, of) {
 function themesInWords(page, { run, themes: { wrong, all, rows } }, several) {
   return h("p", { class: "lead" }, several && [h("i", { class: `swatch c${run % 8}` }), `${page.runs[run].name}: `],
     `${count(sum(wrong), "wrong rollout")}; ${percent(sum(rows.flat()) / (sum(wrong) || 1))} of them are in a theme${sum(rows.flat()) < sum(wrong) ? ", the others resemble too few" : ""}. `,
+    page.gradings.doubtful > 0 && `${count(page.gradings.doubtful, "wrong rollout")} may be right (suspect grading). `,
     `Wrong, of all rollouts${all.length > 1 ? ", in the first and the last fifth of the steps" : ""}: `, h("b", {}, fromTo(wrong, all)), ".");
 }
 
@@ -67,10 +68,10 @@ function themeLine({ themes, run }, theme, several, isFirst) {
   const per = rows[theme].map((n, i) => (1000 * n) / all[i]);
   const [, end] = startAndEnd(rows[theme]);
   return h("span", { class: "line-of" }, several && h("i", { class: `swatch c${run % 8}` }),
-    sparkline(per, `c${run % 8}`, `share of the rollouts over the steps, at most ${percent(Math.max(...per) / 1000)}`),
+    all.length > 1 && sparkline(per, `c${run % 8}`, `share of the rollouts over the steps, at most ${percent(Math.max(...per) / 1000)}`),
     h("span", { class: "change" }, h("b", {}, fromTo(rows[theme], all)), " of all rollouts", h("small", {}, `${fromTo(rows[theme], wrong)} of the wrong`)),
-    several && isFirst ? h("span", { class: "move faint" }, "compared with") : changeInWords(themes.change[theme], several),
-    size ? h("span", { class: `fate ${end ? "alive" : "died"}`, title: `in ${periodInWords(themes, 1)}` }, end ? "● still there" : "○ gone") : h("span", { class: "fate died" }, "none"),
+    several && isFirst ? h("span", { class: "move faint" }, "compared with") : (several || all.length > 1) && changeInWords(themes.change[theme], several),
+    all.length > 1 && (size ? h("span", { class: `fate ${end ? "alive" : "died"}`, title: `in ${periodInWords(themes, 1)}` }, end ? "● still there" : "○ gone") : h("span", { class: "fate died" }, "none")),
     h("span", { class: "faint" }, `${count(size, "rollout")} of ${count(prompts[theme], "prompt")}`,
       penalized[theme] > 0 && `, ${percent(penalized[theme] / size)} penalized`));
 }
