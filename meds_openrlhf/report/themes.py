@@ -79,17 +79,11 @@ def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> R
     sizes = [atlas.clusters["size"].to_numpy()[some] for atlas, some in zip(atlases, clusters)]
     found = _grouped([*chain.from_iterable(texts)], np.concatenate(sizes), judge)
     parts = np.split(found.theme, np.cumsum([len(some) for some in clusters])[:-1])
-    names = [*found.names, REST, UNANSWERED, CUT_OFF]
     of = [_of_clusters(atlas, some, part, len(found.names)) for atlas, some, part in zip(atlases, clusters, parts)]
     logged = [_of_rollouts(atlas, themes, len(found.names)) for atlas, themes in zip(atlases, of)]
-    every = np.concatenate(logged)
-    counts = np.bincount(every[every != NO_THEME], minlength=len(names))
-    if not counts.any():
+    names, rank = _largest_first([*found.names, REST, UNANSWERED, CUT_OFF], np.concatenate(logged))
+    if not names:
         return None
-    order = [number for number in np.argsort(-counts, kind="stable").tolist() if counts[number]]
-    rank = np.full(len(names) + 1, NO_THEME)  # the last is that of NO_THEME
-    rank[order] = np.arange(len(order))
-    names = [names[number] for number in order]
     tables = [_by_period(atlas, rank[themes]) for atlas, themes in zip(atlases, logged)]
     runs = []
     for place, atlas in enumerate(atlases):
@@ -101,6 +95,18 @@ def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> R
             of_theme += _unclustered(atlas, rollouts, number) if names[number] in (UNANSWERED, CUT_OFF) else []
         runs.append(RunThemes(atlas, theme, rollouts, ends, change, examples))
     return RunsThemes(names, runs)
+
+
+def _largest_first(names: list[str], themes: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of the themes that rollouts have (n,), the largest first, and each theme's new number.
+
+    The new number of NO_THEME, the last, is NO_THEME.
+    """
+    counts = np.bincount(themes[themes != NO_THEME], minlength=len(names))
+    order = [number for number in np.argsort(-counts, kind="stable").tolist() if counts[number]]
+    rank = np.full(len(names) + 1, NO_THEME)
+    rank[order] = np.arange(len(order))
+    return [names[number] for number in order], rank
 
 
 def _grouped(clusters: list[ClusterTexts], sizes: NDArray[np.int64], judge: JudgeSettings | None) -> Themes:
