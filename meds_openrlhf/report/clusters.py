@@ -62,9 +62,9 @@ def numbers_in(rows: ClusteredRows, log: RolloutLog) -> NDArray[np.int64]:
     return numbers[log.prompt]
 
 
-def right_places(rows: ClusteredRows, log: RolloutLog, prompts: Collection[int], most: int) -> dict[int, list[int]]:
-    """The newest right rollouts with a text, up to ``most``, of each of ``prompts`` that has any."""
-    places = np.flatnonzero(log.correct & log.has_text)
-    right = pd.DataFrame({"prompt": numbers_in(rows, log)[places], "place": places})
-    right = right[right["prompt"].isin(prompts)]
-    return {int(prompt): group.tolist()[-most:] for prompt, group in right.groupby("prompt")["place"]}
+def right_places(log: RolloutLog, keys: Collection[str], most: int) -> dict[str, list[int]]:
+    """The newest right rollouts with a text, up to ``most``, of each of the prompts ``keys`` that has any."""
+    is_wanted = np.array([key in keys for key in log.prompts], bool)[log.prompt]
+    right = pd.DataFrame({"place": np.flatnonzero(log.correct & log.has_text & is_wanted)})
+    by_prompt = right.groupby(log.prompt[right["place"]])["place"]
+    return {log.prompts[code]: group.tolist()[-most:] for code, group in by_prompt}

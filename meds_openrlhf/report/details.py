@@ -33,7 +33,7 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
         prompt = int(atlas.clusters["prompt"][cluster])
         wanted.setdefault(prompt, []).append(cluster)
         sources[cluster] = candidates(atlas.members(cluster), atlas.rollouts, limits.examples)
-    right = right_places(atlas.rows, atlas.rollouts, list(wanted), 1)
+    right = right_places(atlas.rollouts, {atlas.rows.prompts[prompt] for prompt in wanted}, 1)
     every = chain(*right.values(), *sources.values())
     responses = atlas.responses(every)  # together, because each file has rows of many prompts
     details = {}
@@ -46,7 +46,10 @@ def details_of(atlas: Atlas) -> dict[int, dict[str, Any]]:
                 if logits is not None:
                     entry["heatmap"] = heatmap_of(logits, atlas.is_member(cluster), limits.heatmap_rows)
                 entries[int(atlas.clusters["number"][cluster])] = entry
-            details[place] = {"right": _examples(atlas, right.get(prompt, []), 1, responses), "clusters": entries}
+            details[place] = {
+                "right": _examples(atlas, right.get(atlas.rows.prompts[prompt], []), 1, responses),
+                "clusters": entries,
+            }
     return details
 
 

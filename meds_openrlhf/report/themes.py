@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.report.atlas import Atlas
+from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
-from meds_openrlhf.rollouts.run import NONE, RolloutLog
+from meds_openrlhf.rollouts.run import NONE
 from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.stats.estimates import joint_intervals
 from meds_openrlhf.themes.departure import Departure
@@ -142,7 +143,7 @@ def texts_of(
     for atlas, some in zip(atlases, clusters):
         log = atlas.rollouts
         places = [spread(all_[log.has_text[all_]], TEXTS).tolist() for all_ in map(atlas.members, some.tolist())]
-        of_prompts = _right_places(log, wanted)
+        of_prompts = right_places(log, wanted, RIGHT_TEXTS)
         read = atlas.responses(chain(*places, *of_prompts.values()))  # but those of steps that were just removed
         members.append([[place for place in of_cluster if place in read] for of_cluster in places])
         for key, of_prompt in of_prompts.items():
@@ -158,14 +159,6 @@ def texts_of(
         [ClusterTexts(prompts[key], [read[place] for place in places]) for key, places in zip(of_run, of_clusters)]
         for of_run, of_clusters, read in zip(keys, members, found)
     ]
-
-
-def _right_places(log: RolloutLog, keys: Collection[str]) -> dict[str, list[int]]:
-    """The newest right rollouts with a text, up to `RIGHT_TEXTS`, of each of the prompts ``keys`` that has any."""
-    is_wanted = np.array([key in keys for key in log.prompts], bool)[log.prompt]
-    right = pd.DataFrame({"place": np.flatnonzero(log.correct & log.has_text & is_wanted)})
-    by_prompt = right.groupby(log.prompt[right["place"]])["place"]
-    return {log.prompts[code]: group.tolist()[-RIGHT_TEXTS:] for code, group in by_prompt}
 
 
 def _of_clusters(atlas: Atlas, compared: NDArray[np.int64], theme: NDArray[np.int64], themes: int) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
 from meds_openrlhf.report.suspects import Gradings, Suspect, Unsolved, groups_by_step
-from meds_openrlhf.report.themes import themes_of
+from meds_openrlhf.report.themes import RunsThemes, themes_of
 from meds_openrlhf.rollouts.run import RolloutLog, read_log
 from meds_openrlhf.runs.metrics import duration_of, history_of, summary_of
 from meds_openrlhf.runs.settings import (
@@ -100,15 +100,27 @@ def write_report(
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--out")
     if data is not None or markdown is not None:
-        history = [history_of(StepLog(RunPaths(run).metrics).read(), sys.maxsize) for run in runs]  # not averaged
-        names = [*map(str, runs)]
-        found = findings_of(names, {names[n]: log for n, log in logs.items()}, gradings, themes, history)
-        if data is not None:
-            _publish(data, json.dumps(found, allow_nan=False) + "\n", "--json")
-        if markdown is not None:
-            text = as_markdown(found, themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
-            _publish(markdown, text.decode(), "--markdown")
+        _write_findings(runs, logs, gradings, themes, data, markdown)
     return output
+
+
+def _write_findings(
+    runs: Sequence[Path],
+    logs: dict[int, RolloutLog],
+    gradings: Gradings | None,
+    themes: RunsThemes | None,
+    data: Path | None,
+    markdown: Path | None,
+) -> None:
+    """Write the findings as JSON, as Markdown, or both; ``logs`` are by the number of their run."""
+    history = [history_of(StepLog(RunPaths(run).metrics).read(), sys.maxsize) for run in runs]  # not averaged
+    names = [*map(str, runs)]
+    found = findings_of(names, {names[number]: log for number, log in logs.items()}, gradings, themes, history)
+    if data is not None:
+        _publish(data, json.dumps(found, allow_nan=False) + "\n", "--json")
+    if markdown is not None:
+        text = as_markdown(found, themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
+        _publish(markdown, text.decode(), "--markdown")
 
 
 def _publish(target: Path, text: str, option: str) -> None:

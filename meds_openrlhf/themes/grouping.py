@@ -68,7 +68,7 @@ def by_departure(clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64], mos
     themes are left. docs/atlas.md compares this with other ways.
     """
     theme = np.full(len(clusters), NO_THEME, np.int64)
-    departures = [[one for one in cluster.departures if one.part.stop] for cluster in clusters]
+    departures = [[found for found in cluster.departures if found.part.stop] for cluster in clusters]
     with_text = np.array([bool(some) for some in departures], bool)
     if with_text.any():
         theme[with_text] = joined(departure_vectors([some for some in departures if some]), most)
