@@ -56,7 +56,7 @@ def test_the_first_page_shows_themes_with_examples_and_leads_to_their_clusters(o
         expect(second.locator(".response").first).to_be_hidden()
         second.locator("summary").focus()
         page.keyboard.press("Enter")
-        expect(second.locator(".response .answer")).to_have_text(["guess 0", "guess 0"])
+        expect(second.locator(".response .answer")).to_have_text(["guess", "0", "guess", "0"])
         second.get_by_role("link", name="All 2 clusters of this theme").click()
         expect(page.locator(".list tbody tr")).to_have_count(2)
         expect(page.locator(".controls")).to_contain_text("Theme “guess”")
