@@ -31,7 +31,9 @@ set -euo pipefail
 
 [[ $# -gt 0 ]] || { echo "usage: sbatch $0 CONFIG [--section.key value ...]" >&2; exit 2; }
 
-# From the first moment on: untrapped, a signal would end this script.
+# From the first moment on: untrapped, a signal would end this script. After a trap, only backquotes: while bash 5.2 looks
+# for the end of $(...) or <(...), it runs the trap of a signal that has just come as a part of it, and ends in error.
+# shellcheck disable=SC2006
 stopped_by=nobody
 driver=
 told=  # the driver, that it shall stop
@@ -52,7 +54,8 @@ read -ra srun_args <<<"${SRUN_ARGS:-}"
 if [[ ${SRUN_ARGS:-} == *--container-image* && ${SRUN_ARGS:-} != *--container-name* ]]; then
     srun_args+=("--container-name=meds-$SLURM_JOB_ID")
 fi
-mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+# shellcheck disable=SC2207
+nodes=(`scontrol show hostnames "$SLURM_JOB_NODELIST"`)
 head=${nodes[0]}
 port=${RAY_PORT:-6379}
 # On each node's own disk: in a shared home, all processes of all nodes would compile into the same folder.
@@ -66,12 +69,15 @@ export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 step=(srun --nodes=1 --ntasks=1 --overlap "${srun_args[@]}")
 
 # Not `hostname --ip-address`, which on many machines is one that only they themselves reach.
-address=${HEAD_ADDRESS:-$("${step[@]}" --nodelist="$head" hostname -I | awk '{print $1}')}:$port
+address=${HEAD_ADDRESS:-}
+# shellcheck disable=SC2016
+[[ -n $address ]] || address=`"${step[@]}" --nodelist="$head" hostname -I | awk '{print $1}'`
+address+=:$port
 echo "head $head at $address, ${#nodes[@]} nodes, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # --- the cluster -------------------------------------------------------------------------------------------------
 # Ray asks for the job's token. All nodes read it from the run folder, also in containers.
-RAY_AUTH_TOKEN_PATH=$("${step[@]}" --nodelist="$head" python3 -m meds_openrlhf.runtime.ray_token "$@") || exit
+RAY_AUTH_TOKEN_PATH=`"${step[@]}" --nodelist="$head" python3 -m meds_openrlhf.runtime.ray_token "$@"` || exit
 export RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE=token
 background=()
 trap 'kill "${background[@]}" 2>/dev/null || true; rm -f "$RAY_AUTH_TOKEN_PATH"' EXIT
@@ -100,7 +106,7 @@ print(sum(node["Alive"] for node in ray.nodes()))' "$address" 2>/dev/null || tru
 wait_for_nodes() {
     local node deadline=$((SECONDS + ${NODE_SECONDS:-600}))
     for node in "${nodes[@]:1}"; do start_worker "$node"; done
-    until [[ $(nodes_in) == "${#nodes[@]}" ]]; do
+    until [[ `nodes_in` == "${#nodes[@]}" ]]; do
         if ((SECONDS >= deadline)); then
             echo "not all nodes came in"
             return 1
@@ -124,7 +130,7 @@ failures=${SLURM_SUBMIT_DIR:-.}/meds-$SLURM_JOB_ID.failures
 retry() {
     echo "$1" >>"$failures"
     local failed
-    failed=$(wc -l <"$failures")
+    failed=`wc -l <"$failures"`
     [[ $failed -gt ${MEDS_RETRIES:-3} ]] || queue_again "$1, retry $failed of ${MEDS_RETRIES:-3}"
 }
 # At the limit, Slurm would end the job for good.

@@ -206,3 +206,9 @@ def test_a_time_limit_too_short_to_start_counts_as_a_failure(folder: Path) -> No
     job.send_signal(signal.SIGUSR1)
     assert finish(job)[0] == 1
     assert notes(folder, "scontrol") == []
+
+
+def test_a_trap_runs_in_no_substitution() -> None:
+    lines = [line for line in SCRIPT.read_text().splitlines() if not line.startswith("#")]
+    # Bash 5.2 parses these while it expands them, and runs a trap within: `trap: unexpected EOF`.
+    assert not [line for line in lines if re.search(r"\$\((?!\()|<\(", line)]
