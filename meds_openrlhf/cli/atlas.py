@@ -10,6 +10,7 @@ stop, or to add new steps. Change settings with --meds.features.X V and --meds.m
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +31,16 @@ def add_parser(subparsers: Any) -> None:
     """Register the subcommand."""
     parser = add_command(subparsers, "atlas", run, __doc__, takes_overrides=True)
     add = parser.add_argument
-    files = "dumps (.jsonl, .json, .parquet, .pt, .eval), or folders of dumps"
+    files = "dumps (.jsonl, .json, .parquet, .pt, .eval), or folders of dumps; - reads JSON lines from a pipe"
     add("files", metavar="FILES", type=Path, nargs="+", help=files)
     model = "Hugging Face model that generated the rollouts, for fingerprints (default: none, use final answers)"
     add("--model", default=NO_MODEL, metavar="MODEL|none", help=model)
     add("--out", type=Path, default=Path("atlas"), metavar="FOLDER", help="folder to write to (default: %(default)s)")
     name = "format of the dumps, e.g. verl or trl (default: recognized by the columns)"
     add("--format", default="auto", metavar="NAME", help=name)
-    columns = "the dump's columns by role: prompt, response, reward, truth, step; filter=NAME picks a filter of lm-eval"
+    columns = (
+        "the dump's columns by role: prompt, response, reward, truth, answer, step; filter=NAME is lm-eval's filter"
+    )
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
     add("--right-from", type=finite, default=0.5, metavar="X", help=right_from)
@@ -61,8 +64,9 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.report import write_report
 
-    if arguments.format not in ("auto", *FORMATS):
-        raise ConfigError("--format", arguments.format, f"must be one of auto, {', '.join(FORMATS)}.")
+    names = ["auto", *(name for name, form in FORMATS.items() if not form.unread)]
+    if arguments.format not in names:
+        raise ConfigError("--format", arguments.format, f"must be one of {', '.join(names)}.")
     roles = (*COLUMNS, "filter")
     for role in columns.keys() - set(roles):
         raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
@@ -74,11 +78,15 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
                 progress.update(rollouts)
     finally:
         folder.close()
-    if not dump.counts.rollouts:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in dump.counts.left_out.items()) or "none"
+    counts, filled = dump.counts, folder.filled
+    if not counts.rollouts:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in counts.left_out.items()) or "none"
         raise ConfigError("FILES", arguments.files[0], f"contains no rollouts. Skipped lines: {reasons}.")
-    print(_summary(dump, folder.filled, arguments.right_from))
+    print(_summary(dump, filled, arguments.right_from))
     print(write_report([arguments.out], RunPaths(arguments.out).report, judge=judge))
+    if 2 * filled.answered < counts.rollouts:
+        print(f"meds: {_without_answers(counts.rollouts, filled, arguments.model != NO_MODEL)}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -116,11 +124,27 @@ def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     clean, wrong = prompts - len(filled.wrong_prompts), counts.rollouts - filled.right
     found = f"{counted(counts.rollouts, 'rollout')} of {counted(prompts, 'prompt')}, {counted(counts.files, 'file')}"
     rows = [("read", f"{found} ({dump.format_name})")]
-    for reason, number in counts.left_out.most_common():
-        rows.append(("skipped", f"{counted(number, 'line')} {reason} (the first: {counts.examples[reason]})"))
+    for what, left_out in (("file", counts.files_left_out), ("line", counts.left_out)):
+        for reason, number in left_out.most_common():
+            rows.append(("skipped", f"{counted(number, what)} {reason} (the first: {counts.examples[reason]})"))
+    rows.append(("found", f"{filled.answered:,} of {counts.rollouts:,} final answers, by {filled.where}"))
     without_wrong = f"{counted(clean, 'prompt')} without a wrong rollout"
     rows.append(("right", f"{filled.right:,} (reward at least {right_from:g}); {without_wrong}"))
     rows.append(("wrong", f"{wrong:,}, of which {filled.remembered:,} are in the memory"))
     in_log_only = {"without a final answer": filled.without_answer, "too long for the model": filled.too_long}
     rows += [("", f"{number:,} {reason}, only in the log") for reason, number in in_log_only.items() if number]
+    if (better := filled.scores.better(right_from)) is not None:
+        limit, missed = better
+        rows.append(
+            ("", f"{missed:,} have the label as their answer and a reward below {right_from:g}, perhaps for their")
+        )
+        rows.append(("", f"length: --right-from {limit:g} counts them as right"))
     return aligned(rows)
+
+
+def _without_answers(rollouts: int, filled: Filled, with_model: bool) -> str:
+    """What to try if most rollouts have no final answer."""
+    tried = "" if filled.where.startswith("what") else "; \\boxed{}, ####, <answer> and Answer: were tried"
+    column = "" if with_model else ", or the dump's column of answers with --columns answer=NAME"
+    hint = f"Name the answers' pattern with --meds.features.answer_pattern 'REGEX'{column}."
+    return f"{rollouts - filled.answered:,} of {rollouts:,} rollouts have no final answer{tried}. {hint}"

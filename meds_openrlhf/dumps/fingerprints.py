@@ -17,6 +17,7 @@ from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions
 from meds_openrlhf.features.recorder import LayerLogitRecorder
+from meds_openrlhf.rollouts.texts import turns_in
 from meds_openrlhf.runtime.hub import loading
 
 CHECKED = 64  # texts in which chat markers are looked for
@@ -40,10 +41,14 @@ class Fingerprints:
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
         self.config = model.config
         self._model = model.to(device).eval()
-        self._locator = AnswerLocator(self._tokenizer, features.answer_pattern)
+        self.find_answers(features.answer_pattern)
         self._recorder = LayerLogitRecorder(model)
         self._longest = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
         self._name, self._batch_tokens = name, batch_tokens
+
+    def find_answers(self, pattern: str | None) -> None:
+        """Look for final answers as `features.answer.last_answer` does with the ``pattern``."""
+        self._locator = AnswerLocator(self._tokenizer, pattern)
 
     def require_fit(self, rollouts: Sequence[Rollout]) -> None:
         """Raise ConfigError if the texts have a chat marker that is not a token of the model."""
@@ -74,8 +79,12 @@ class Fingerprints:
 
     def _located(self, rollout: Rollout) -> tuple[list[int], int] | None:
         """The tokens of the prompt and of the response up to the answer, and the answer's first token."""
-        response = self._tokenizer.encode(rollout.response, add_special_tokens=False)
-        at = self._locator.locate(response)
+        response: list[int] = []
+        generated: list[bool] = []
+        for text, is_generated in turns_in(rollout.response):
+            response += self._tokenizer.encode(text, add_special_tokens=False)
+            generated += [is_generated] * (len(response) - len(generated))
+        at = self._locator.locate(response, generated)
         return None if at is None else ([*self._prompt(rollout), *response[: at + 1]], response[at + 1])
 
     def _prompt(self, rollout: Rollout) -> list[int]:

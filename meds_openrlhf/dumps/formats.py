@@ -1,37 +1,45 @@
 """What a line of a dump holds, for each trainer that writes dumps: which columns are prompt, response and reward.
 
-The names are those of the trainers' sources: verl's ``rollout_data_dir``, TRL's ``completions_*.parquet``, NeMo-RL's
-``train_data_step*.jsonl``, prime-rl's ``train_rollouts.jsonl`` (both of its shapes), slime's
-``--save-debug-rollout-data``, and what OpenRLHF's batch inference wrote. Evaluations are read alike: lm-eval's
-``--log_samples`` and the samples of Inspect's logs.
+Names and meanings are those of the programs' sources, whose versions docs/atlas.md has.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.dumps.values import (
+    POLICY,
+    LeftOut,
+    Row,
+    as_number,
+    content_of,
+    is_conversation,
+    is_sequence,
+    label,
+    messages_of,
+    number,
+    prompt_text,
+    required,
+    response_text,
+    step_number,
+    writable,
+)
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.paths import MOST_STEPS
 
-Row = Mapping[str, Any]
-COLUMNS = ("prompt", "response", "reward", "truth", "step")  # their roles
+COLUMNS = ("prompt", "response", "reward", "truth", "answer", "step")  # their roles
 INSPECT_SAMPLE = "inspect_sample"  # the column that holds a sample of Inspect's
-_INSPECT_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}  # correct, partial, incorrect, no answer
-
-
-class LeftOut(Exception):
-    """Why a line is no rollout; the message goes into the summary."""
+LOOK = 256  # lines of a file by which its format is recognized: in the first, a value may be null
 
 
 @dataclass(frozen=True)
 class Rollout:
     """A response to a prompt.
 
-    ``messages`` are the prompt's roles and contents, if it is a conversation; ``prompt`` is their text.
+    ``messages`` are the prompt's roles and contents, if it is a conversation; ``prompt`` is their text. ``answer`` is
+    the final answer that the trainer's own grader read, where it says so; ``evaluation``: not of the training itself.
     """
 
     prompt: str
@@ -40,92 +48,317 @@ class Rollout:
     truth: str | None = None
     step: int | None = None
     messages: tuple[dict[str, str], ...] = ()
+    answer: str | None = None
+    evaluation: bool = False
 
 
 @dataclass(frozen=True)
 class Format:
-    """The columns of a trainer's dump, each with its possible names, the preferred one first.
+    """The columns of a program's dump by role, each with its possible names, the preferred one first.
 
-    ``marks``: columns of this trainer alone; a dump without any of them is recognised only by the format's name.
+    ``marks``: columns of this program alone, any of which identifies it; without marks, the columns by role do.
+    ``split`` makes several rows of a line, ``unpack`` gives a row the columns named here. ``step_names``: a file's name
+    that says its step, beside ``step_12``. ``unread``: why a program's files are recognized, but not read.
     """
 
-    prompt: tuple[str, ...]
-    response: tuple[str, ...]
+    prompt: tuple[str, ...] = ("prompt",)
+    response: tuple[str, ...] = ("response",)
     reward: tuple[str, ...] = ()  # none: the only column of numbers
     truth: tuple[str, ...] = ()
+    answer: tuple[str, ...] = ()
     step: tuple[str, ...] = ("step",)
     marks: tuple[str, ...] = ()
+    split: Callable[[Row], Iterable[Row]] = lambda row: (row,)
     unpack: Callable[[Row], Row] = dict
-
-    def fitted(self, row: Row) -> Format | None:
-        """The format with the names that ``row`` has; None if it lacks one. Raises ConfigError for several rewards."""
-        row = columns_of(self, row)
-        found = {role: tuple(name for name in getattr(self, role) if name in row)[:1] for role in COLUMNS}
-        if not self.reward:
-            found["reward"] = self._only_number(row)
-        if not (found["prompt"] and found["response"] and found["reward"]):
-            return None
-        return replace(self, **found)  # type: ignore[arg-type]
+    is_evaluation: Callable[[Row], bool] = lambda row: False
+    step_names: str | None = None
+    unread: str = ""
 
     def rollout(self, row: Row) -> Rollout:
-        """The rollout of a line, of a fitted format. Raises LeftOut."""
-        row = columns_of(self, row)
-        prompt, response = (_required(row, name) for name in (*self.prompt, *self.response))
-        truth, step = (row.get(names[0]) if names else None for names in (self.truth, self.step))
+        """The rollout of a row, of a `chosen` format. Raises LeftOut."""
+        columns = columns_of(self, row)
+        prompt = required(columns, _first(columns, self.prompt))
+        response = required(columns, _first(columns, self.response))
+        truth, answer, step = (_first(columns, getattr(self, role)) for role in ("truth", "answer", "step"))
         return Rollout(
-            prompt=_text(prompt),
-            response=_text(response, "assistant"),
-            reward=_number(row, self.reward[0]),
-            truth=None if truth is None else _writable(str(truth)),
-            step=None if step is None else _step(row, self.step[0]),
-            messages=_messages(prompt) if _is_conversation(prompt) else (),
+            prompt=prompt_text(prompt),
+            response=response_text(response),
+            reward=number(columns, self.reward[0]),
+            truth=label(columns.get(truth)),
+            step=None if columns.get(step) is None else step_number(columns, step),
+            messages=messages_of(prompt),
+            answer=_answer(columns.get(answer)),
+            evaluation=self.is_evaluation(row),
         )
 
-    def _only_number(self, row: Row) -> tuple[str, ...]:
-        taken = (*self.prompt, *self.response, *self.truth, *self.step, *self.marks)
-        numbers = [name for name, value in row.items() if name not in taken and isinstance(value, (int, float))]
-        if len(numbers) > 1:
-            hint = f"have several columns of numbers ({', '.join(numbers)}). Choose one with --columns reward=NAME."
-            raise ConfigError("FILES", None, hint)
-        return tuple(numbers)
+
+@dataclass
+class Look:
+    """What the first rows of a file hold in a format: its columns, which of them are numbers, and its evaluations."""
+
+    name: str
+    form: Format
+    columns: dict[str, None] = field(default_factory=dict)
+    present: set[str] = field(default_factory=set)  # with a value in some row
+    numbers: dict[str, None] = field(default_factory=dict)
+    rows: int = 0
+    left_out: int = 0
+    evaluations: int = 0
+
+    def add(self, line: Row) -> None:
+        """Look at one more line."""
+        for row in self.form.split(line):
+            self.rows += 1
+            self.evaluations += self.form.is_evaluation(row)
+            try:
+                columns = columns_of(self.form, row)
+            except LeftOut:
+                self.left_out += 1
+                continue
+            self.columns |= dict.fromkeys(columns)
+            self.present |= {name for name, value in columns.items() if value is not None}
+            named = self.form.reward
+            self.numbers |= dict.fromkeys(
+                name
+                for name, value in columns.items()
+                # A text counts as a number where the column is known to be the reward.
+                if (as_number(value) is not None and (name in named or not isinstance(value, str)))
+            )
+
+    @property
+    def fits(self) -> bool:
+        """Whether these rows have a prompt, a response and, as far as they are rollouts, a reward."""
+        if self.form.marks and self.rows and self.left_out == self.rows:
+            return True
+        return self._has("prompt") and self._has("response") and bool(self.rewards)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether more rows would change nothing."""
+        return self.fits and self.form.reward[:1] == self.rewards[:1]
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        """The columns that may be the reward, the preferred one first."""
+        if not self.form.reward:
+            roles = ("prompt", "response", "truth", "answer", "step", "marks")
+            taken = {name for role in roles for name in getattr(self.form, role)}
+            return tuple(name for name in self.numbers if name not in taken)
+        named = tuple(name for name in self.form.reward if name in self.numbers)
+        parts = tuple(name for name in self.numbers if name.rpartition(".")[0] in self.form.reward)
+        return named or parts
+
+    def _has(self, role: str) -> bool:
+        return any(name in self.present for name in getattr(self.form, role))
 
 
 def columns_of(form: Format, row: Row) -> Row:
-    """A line's columns; of a mapping, such as a reward of several parts, the parts as well, as ``reward.PART``."""
+    """A row's columns; of a mapping, such as a reward of several parts, the parts as well, as ``reward.PART``."""
     row = form.unpack(row)
     parts = {f"{name}.{part}": value[part] for name, value in row.items() if isinstance(value, dict) for part in value}
     return {**row, **parts}
 
 
-def _of_texts(row: Row) -> Row:
-    """NeMo-RL: ``content`` has the texts of all messages, as sent to the model; values are lists of one."""
-    row = {name: value[0] if _is_sequence(value) and len(value) == 1 else value for name, value in row.items()}
-    texts: Any = row.get("content")
-    if _is_sequence(texts) and len(texts) > 1 and all(isinstance(text, str) for text in texts):
-        return {**row, "prompt": "".join(texts[:-1]), "response": texts[-1]}
-    return row
+def recognized(lines: Iterable[Row], wanted: str, columns: Mapping[str, str]) -> Look | None:
+    """The first format that the lines fit, of all or the ``wanted`` one alone; None if they fit none.
+
+    ``columns`` replaces names of columns.
+    """
+    named = {role: (column,) for role, column in columns.items()}
+    looks: dict[str, Look] = {}
+    for _, line in zip(range(LOOK), lines):
+        for name, form in FORMATS.items():
+            own = wanted == name or (
+                wanted == "auto"
+                # Columns that the user names are no trainer's, unless others are its alone.
+                and (
+                    any(mark in line for mark in form.marks)
+                    if form.marks
+                    else name == "plain" or not {"prompt", "response"} & named.keys()
+                )
+            )
+            if own:
+                looks.setdefault(name, Look(name, replace(form, **named))).add(line)  # type: ignore[arg-type]
+        fitting = [look for look in _in_order(looks) if look.fits or look.form.unread]
+        if fitting and fitting[0].is_sure and fitting[0] is _in_order(looks)[0]:
+            break
+    return next((look for look in _in_order(looks) if look.fits or look.form.unread), None)
+
+
+def chosen(looks: Sequence[Look], source: str) -> Format:
+    """The format of all files of a program, with the column of the reward that all have.
+
+    Raises ConfigError if that is not a single one.
+    """
+    form, found = looks[0].form, [look.rewards for look in looks if look.rewards]
+    of_any = tuple(dict.fromkeys(name for names in found for name in names))
+    of_all = tuple(name for name in of_any if all(name in names for names in found))
+    if form.reward and of_any and of_any[0] in form.reward:
+        return replace(form, reward=(of_all or of_any)[:1])
+    if len(of_any) > 1:
+        hint = f"have several columns of numbers ({', '.join(of_any)}). Choose one with --columns reward=NAME."
+        raise ConfigError("FILES", source, hint)
+    return replace(form, reward=of_any or form.reward or ("reward",))
+
+
+def columns_found(lines: Iterable[Row]) -> str:
+    """The columns of some lines, for a message; of a trainer's known wrapping, those inside."""
+    found: dict[str, None] = {}
+    for line in lines:
+        for form in FORMATS.values():
+            if form.marks and any(mark in line for mark in form.marks):
+                look = Look("", form)
+                look.add(line)
+                found |= look.columns
+        found |= dict.fromkeys(map(str, line))
+    return ", ".join(list(found)[:30])
+
+
+def _in_order(looks: Mapping[str, Look]) -> list[Look]:
+    return [looks[name] for name in FORMATS if name in looks]
+
+
+def _answer(value: Any) -> str | None:
+    """The answer that a trainer's grader read, of which verl writes [INVALID] if it found none."""
+    is_known = isinstance(value, (str, int, float)) and value not in ("", "[INVALID]")
+    return writable(str(value)) if is_known else None
+
+
+def _first(row: Row, names: Sequence[str]) -> str:
+    """The first of the names with a value in this row."""
+    return next((name for name in names if row.get(name) is not None), names[0] if names else "")
+
+
+# --- NeMo-RL -----------------------------------------------------------------------------------------------------
+
+
+def _of_messages(row: Row) -> Row:
+    """NeMo-RL: values are lists of one; ``content`` has the texts of all messages, in validations their roles too."""
+    row = {name: value[0] if is_sequence(value) and len(value) == 1 else value for name, value in row.items()}
+    content: Any = row.get("content")
+    if not is_sequence(content) or not content:
+        return row
+    if all(isinstance(text, str) for text in content):
+        if not any(content):
+            raise LeftOut("without texts, with token ids alone")
+        first = _policys_first(len(content), row)
+        roles = ["user"] * first + [(POLICY, "environment")[place % 2] for place in range(len(content) - first)]
+        content = [{"role": role, "content": text} for role, text in zip(roles, content)]
+    if not is_conversation(content):
+        return row
+    place = next((place for place, turn in enumerate(content) if turn.get("role") == POLICY), 0)
+    if not place:
+        return row
+    return {**row, "prompt": "".join(map(content_of, content[:place])), "response": content[place:]}
+
+
+def _policys_first(texts: int, row: Row) -> int:
+    """The place of the policy's first text among all; from there on, every second one is the policy's.
+
+    The environment adds its remark after each turn, mostly the last included. The loss mask is 1 on the tokens of the
+    policy's messages, and padded with 0. It is needed only if the prompt has several messages.
+    """
+    mask, length = row.get("token_loss_mask"), row.get("input_lengths")
+    if not is_sequence(mask):  # of older versions
+        return 1
+    mask = mask[: length if isinstance(length, int) else None]
+    turns = sum(bool(token) and not before for token, before in zip(mask, [0, *mask]))
+    behind = texts - 2 * turns
+    return behind + (bool(mask[-1]) if mask else 0) if behind > 1 else 1
+
+
+# --- prime-rl and verifiers ----------------------------------------------------------------------------------------
+
+
+def _traces_of(row: Row) -> Iterable[Row]:
+    """An episode's traces, one for each agent; other lines as they are."""
+    traces = row.get("traces")
+    if not is_sequence(traces) or not traces:
+        return (row,)
+    shared = {name: row[name] for name in ("run", "task") if name in row}
+    return [{**shared, **trace} for trace in traces if isinstance(trace, Mapping)]
 
 
 def _of_trace(row: Row) -> Row:
-    """prime-rl's traces: messages in a graph; the last one that the policy generated, and those that led to it."""
+    """Messages in a graph: the path to the last one that the policy generated, which begins with its prompt."""
+    if "traces" in row:
+        raise LeftOut("of a rollout that failed")
     nodes = row.get("nodes")
-    if not isinstance(nodes, list):
+    if not is_sequence(nodes):
         return row
-    sampled = [place for place, node in enumerate(nodes) if isinstance(node, dict) and node.get("sampled")]
+    sampled = [place for place, node in enumerate(nodes) if isinstance(node, Mapping) and node.get("sampled")]
     if row.get("errors") or not sampled:
         raise LeftOut("of a rollout that failed")
-    path = sampled[-1:]
     try:
-        while (parent := nodes[path[-1]]["parent"]) is not None:
-            path.append(parent)
-            if len(path) > len(nodes):
+        if (row.get("agent") or {}).get("trainable") is False:
+            raise LeftOut("of an agent that is not trained")
+        path: list[int] = []
+        place: int | None = sampled[-1]
+        while place is not None:
+            if len(path) == len(nodes):
                 raise IndexError("a node is its own ancestor")
-        reply, *before = (nodes[place]["message"] for place in path)
-        rewards = row.get("rewards") or {}
-        total = sum(rewards.values()) if rewards else None
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
+            path.append(place)
+            place = nodes[place].get("parent")
+        path.reverse()
+        first = next(place for place, node in enumerate(path) if nodes[node].get("sampled"))
+        turns = [
+            {**nodes[node]["message"], "role": POLICY} if nodes[node].get("sampled") else nodes[node]["message"]
+            for node in path
+        ]
+        total, task = _weighted(row.get("rewards")), row.get("task")
+        data = task.get("data") if isinstance(task, Mapping) else None
+        run = _kind_and_step(row)
+    except (KeyError, IndexError, TypeError, AttributeError, StopIteration) as error:
         raise LeftOut("whose nodes or rewards do not form a trace") from error
-    return {"reward": total, **row, "prompt": before[::-1], "completion": [reply]}
+    truth = data.get("answer") if isinstance(data, Mapping) else None
+    found = {"reward": total, "answer": truth, "step": run[1]}
+    return {
+        **{name: value for name, value in found.items() if value is not None},
+        **row,
+        "prompt": turns[:first],
+        "completion": turns[first:],
+    }
+
+
+def _weighted(rewards: Any) -> float | None:
+    """The sum of a trace's rewards, numbers or ``{score, weight}``; None if it was not scored."""
+    values = [
+        (part.get("score") or 0.0) * (1.0 if part.get("weight") is None else part["weight"])
+        if isinstance(part, Mapping)
+        else part
+        for part in (rewards or {}).values()
+        if part is not None
+    ]
+    return sum(values) if values else None
+
+
+def _kind_and_step(row: Row) -> tuple[str | None, Any]:
+    """Whether a trace is of the training or of an evaluation, and the step that the training was at."""
+    run, info = row.get("run"), row.get("info")
+    work = run.get("work") if isinstance(run, Mapping) else None
+    work = work if isinstance(work, Mapping) else {}
+    kinds = (
+        info.get("kind") if isinstance(info, Mapping) else None,
+        work.get("type"),
+        run.get("type") if isinstance(run, Mapping) else None,
+    )
+    return next((kind for kind in kinds if isinstance(kind, str)), None), work.get("step")
+
+
+# --- evaluations ---------------------------------------------------------------------------------------------------
+
+
+def _of_skyrl(row: Row) -> Row:
+    """SkyRL: a score may be a list of one for each token; the label is among the columns of the data set."""
+    row, extras = dict(row), row.get("env_extras")
+    score = row.get("score")
+    if is_sequence(score) and all(isinstance(part, (int, float)) for part in score):
+        row["score"] = sum(score)
+    for name in ("reward_model", "reward_spec"):
+        spec = extras.get(name) if isinstance(extras, Mapping) else None
+        if isinstance(spec, Mapping):
+            row.setdefault("ground_truth", spec.get("ground_truth"))
+    return row
 
 
 def _of_lm_eval(row: Row) -> Row:
@@ -140,19 +373,19 @@ def _of_lm_eval(row: Row) -> Row:
         prompt, response, generated = request["arg_0"], responses[0], isinstance(request["arg_1"], dict)
         problem = {name: value for name, value in row["doc"].items() if isinstance(value, str)}
         metrics = {name: row[name] for name in row["metrics"]}
-        if _is_sequence(prompt) and isinstance(prompt[0], str):  # a conversation for an API, as JSON
+        if is_sequence(prompt) and isinstance(prompt[0], str):  # a conversation for an API, as JSON
             prompt = parse_json(prompt[0])
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise LeftOut("whose fields are not those of lm-eval") from error
     if not generated:
         raise LeftOut("of a multiple-choice task")
-    if _is_sequence(scored) and len(scored) > 1:
+    if is_sequence(scored) and len(scored) > 1:
         raise LeftOut("with a single score for several responses")
     return {"prompt": prompt, "response": response, "target": row.get("target"), "doc": problem, **metrics}
 
 
 def _of_inspect(row: Row) -> Row:
-    """Inspect: the input as messages, the completion, and the values of all scorers by their names."""
+    """Inspect: the input as messages, the model's turns, and the values of all scorers by their names."""
     if INSPECT_SAMPLE not in row:
         return row
     sample = row[INSPECT_SAMPLE]
@@ -161,115 +394,71 @@ def _of_inspect(row: Row) -> Row:
             raise LeftOut("of a rollout that failed")
         asked, target, completion = sample["input"], sample["target"], sample["output"]["completion"]
         scores = {name: _graded(score["value"]) for name, score in (sample.get("scores") or {}).items()}
+        turns = _turns_of(sample.get("messages"), asked)
     except (KeyError, TypeError, AttributeError) as error:
         raise LeftOut("whose fields are not those of a sample") from error
     if not scores:
         raise LeftOut("without a score")
     return {
         "prompt": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked,
-        "response": completion,
-        "target": " or ".join(map(str, target)) if _is_sequence(target) else target,
+        "response": turns or completion,
+        "target": target,
         **scores,
     }
 
 
+def _turns_of(messages: Any, asked: Any) -> Sequence[Row] | None:
+    """The model's messages and the replies to them, if there are several of its own; it may have been shown others."""
+    if not is_conversation(messages):
+        return None
+    shown = sum(turn.get("role") == POLICY for turn in asked) if is_conversation(asked) else 0
+    own = [place for place, turn in enumerate(messages) if turn.get("role") == POLICY][shown:]
+    return messages[own[0] :] if len(own) > 1 else None
+
+
 def _graded(value: Any) -> Any:
-    """A score with Inspect's grades as numbers, also in one of several parts."""
+    """A score as a number where Inspect itself reads one, also in one of several parts."""
     if isinstance(value, dict):
         return {name: _graded(part) for name, part in value.items()}
-    return _INSPECT_GRADES.get(value, value) if isinstance(value, str) else value
+    found = as_number(value)
+    return value if found is None else found
 
 
-# In the order in which they are tried.
+_INSTEAD = "Write a line for each rollout with prompt, response and reward."
+# In the order in which they are tried: by their own columns, then by the names of prompt, response and reward.
 FORMATS = {
-    "verl": Format(("input",), ("output",), ("acc", "score"), ("gts",)),
-    "openrlhf": Format(("input",), ("output",), ("reward",)),
-    "nemo-rl": Format(("prompt",), ("response",), ("rewards",), marks=("content",), unpack=_of_texts),
-    "slime": Format(("prompt",), ("response",), ("reward",), ("label",), ("rollout_id",), marks=("rollout_id",)),
+    "nemo-rl": Format(reward=("rewards",), marks=("content",), unpack=_of_messages),
+    "slime": Format(reward=("reward",), truth=("label",), step=("rollout_id",), marks=("rollout_id",)),
     "prime-rl": Format(
-        ("prompt",), ("completion",), ("reward",), ("answer",),
-        marks=("nodes", "example_id", "trajectory"), unpack=_of_trace,
+        response=("completion",), reward=("reward",), truth=("answer",),
+        marks=("nodes", "traces", "example_id", "trajectory"),
+        split=_traces_of, unpack=_of_trace, is_evaluation=lambda row: _kind_and_step(row)[0] == "eval",
     ),
-    "trl": Format(("prompt",), ("completion",), marks=("advantage",)),
-    "lm-eval": Format(("prompt",), ("response",), truth=("target",), marks=("filtered_resps",), unpack=_of_lm_eval),
-    "inspect": Format(("prompt",), ("response",), truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect),
+    "trl": Format(response=("completion",), marks=("advantage",)),
+    "areal": Format(
+        response=("completion",), reward=("reward",), step=("tail_version",), marks=("tail_version", "head_version"),
+    ),
+    "skyrl": Format(
+        ("input_prompt",), ("output_response",), ("score",), ("ground_truth",), marks=("env_class", "env_extras"),
+        unpack=_of_skyrl, is_evaluation=lambda row: True,
+    ),
+    "lm-eval": Format(
+        truth=("target",), marks=("filtered_resps",), unpack=_of_lm_eval, is_evaluation=lambda row: True
+    ),
+    "inspect": Format(
+        truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect, is_evaluation=lambda row: True
+    ),
+    "rllm": Format(marks=("trajectories",), unread=f"is an episode of rLLM, which is not read. {_INSTEAD}"),
+    "torchtitan": Format(
+        marks=("rollout_id.x", "is_validation"),
+        unread=f"has samples of torchtitan, which are not read: they lack the prompt. {_INSTEAD}",
+    ),
+    "verl": Format(
+        ("input",), ("output",), ("acc", "score"), ("gts",), ("pred",), step_names=r"^(\d{1,9})\.",
+    ),
+    "openrlhf": Format(("input",), ("output",), ("reward",)),
     "plain": Format(
         ("prompt", "question", "problem", "input"), ("response", "completion", "output"),
         ("reward", "score", "correct"), ("ground_truth", "answer", "label"),
     ),
 }  # fmt: skip
-
-
-def recognise(name: str, columns: Mapping[str, str], row: Row, source: str) -> tuple[str, Format]:
-    """The format ``name`` ("auto": the first that fits) for a dump whose first line is ``row``, by its name.
-
-    ``columns`` replaces names of columns. Raises ConfigError, naming ``source``, if nothing fits, and LeftOut for a
-    line that is no rollout.
-    """
-    named = {role: (column,) for role, column in columns.items()}
-    nearest = FORMATS["plain"]
-    for candidate, rules in FORMATS.items():
-        if name == candidate or (name == "auto" and (not rules.marks or any(mark in row for mark in rules.marks))):
-            fitted = replace(rules, **named).fitted(row)  # type: ignore[arg-type]
-            if fitted is not None:
-                return candidate, fitted
-            nearest = rules if rules.marks else nearest
-    wanted = "of a known trainer" if name == "auto" else f"of {name}"
-    found = ", ".join(columns_of(nearest, row))
-    hint = f"does not have the columns {wanted}; it has {found}. Name them with --columns prompt=A response=B reward=C."
-    raise ConfigError("FILES", source, hint)
-
-
-def _required(row: Row, name: str) -> Any:
-    if row.get(name) is None:
-        raise LeftOut(f"without {name}")
-    return row[name]
-
-
-def _number(row: Row, name: str) -> float:
-    value = _required(row, name)
-    if not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
-        raise LeftOut(f"whose {name} is not a finite number")
-    return float(value)
-
-
-def _step(row: Row, name: str) -> int:
-    step = int(_number(row, name))
-    if not 0 <= step < MOST_STEPS:
-        raise LeftOut(f"whose {name} is not a step from 0 to {MOST_STEPS - 1}")
-    return step
-
-
-def _text(value: Any, role: str | None = None) -> str:
-    """A text, or the texts of a conversation's messages, with ``role`` those of that role alone."""
-    if isinstance(value, str):
-        return _writable(value)
-    if not _is_conversation(value):
-        raise LeftOut("whose prompt or response is neither a text nor messages")
-    chosen = [turn for turn in value if role is None or turn.get("role", role) == role]
-    return "\n\n".join(_content(turn.get("content")) for turn in chosen)
-
-
-def _content(content: Any) -> str:
-    if _is_sequence(content):  # parts of a message, with images beside texts
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    return "" if content is None else _writable(str(content))
-
-
-def _messages(conversation: Sequence[Row]) -> tuple[dict[str, str], ...]:
-    return tuple(
-        {"role": _writable(str(turn.get("role"))), "content": _content(turn.get("content"))} for turn in conversation
-    )
-
-
-def _writable(text: str) -> str:
-    """The text without lone surrogates, which JSON can hold and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _is_conversation(value: Any) -> bool:
-    return _is_sequence(value) and all(isinstance(turn, Mapping) and "content" in turn for turn in value)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple))

@@ -7,7 +7,8 @@ training still going on has added.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig, load_config
+from meds_openrlhf.dumps.answers import COLUMN, STYLES, name_of, style_of
 from meds_openrlhf.dumps.formats import Rollout
+from meds_openrlhf.dumps.scores import Scores
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.files import write_atomically
@@ -29,36 +32,45 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, rewrite_mem
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_step, rollout_table, write_rollouts
 from meds_openrlhf.rollouts.texts import ResponseText
+from meds_openrlhf.runs.settings import ANSWERS
 from meds_openrlhf.tracking.step_log import StepLog
+
+ENOUGH = 1_000  # rollouts at the beginning in which final answers are looked for in several ways
 
 
 @dataclass
 class Filled:
-    """What became of the rollouts; a wrong one without a fingerprint is only in the log."""
+    """What became of the rollouts; a wrong one without a fingerprint is only in the log.
 
+    ``answered`` have a final answer, found ``where``.
+    """
+
+    where: str = ""
+    answered: int = 0
     right: int = 0
     remembered: int = 0
     without_answer: int = 0
     too_long: int = 0
     prompts: set[str] = field(default_factory=set)
     wrong_prompts: set[str] = field(default_factory=set)
+    scores: Scores = field(default_factory=Scores)
 
 
 class RunFolder:
     """The folder ``root``, for rollouts that are right from the reward ``right_from`` up.
 
     ``fingerprints`` is `dumps.fingerprints.Fingerprints`, or None: wrong rollouts with the same final answer are then
-    the same mistake. Raises ConfigError if the folder holds something else.
+    the same mistake. Without ``config.meds.features.answer_pattern``, answers are looked for where most responses of
+    the first steps have one, and later steps' in the same place.
+
+    Raises ConfigError if the folder holds something else.
     """
 
     def __init__(self, root: Path, config: RunConfig, fingerprints: Any, right_from: float) -> None:
         self._paths = RunPaths(root)
-        self._pattern = config.meds.features.answer_pattern
         self._fingerprints = fingerprints
         self._right_from = right_from
-        self._config = config
-        feature = Feature.of(config.meds, None if fingerprints is None else fingerprints.config)
-        self._format = MemoryFormat.of(config.meds, feature)
+        self._settle(config)
         self._require_own()
         self._shard: MemoryShard | None = None
         self._lock: BinaryIO | None = None
@@ -71,9 +83,14 @@ class RunFolder:
 
         Raises ConfigError if the folder has other rollouts of that step.
         """
-        for number, (step, rollouts) in enumerate(steps):
-            if number == 0:
-                self._begin(rollouts)
+        steps, first = iter(steps), []
+        for step, rollouts in steps:
+            first.append((step, rollouts))
+            if sum(len(rollouts) for _, rollouts in first) >= ENOUGH:
+                break
+        if first:
+            self._begin([rollout for _, rollouts in first for rollout in rollouts])
+        for step, rollouts in chain(first, steps):
             table = read_step(self._paths, step)
             if table is None:
                 table = self._added(step, rollouts)
@@ -97,15 +114,36 @@ class RunFolder:
             self._lock = lock_folder(self._paths.lock, 0.0)
         except FolderInUseError as error:
             raise ConfigError("--out", str(self._paths.root), str(error)) from error
+        if not self._paths.config.exists() and self._config.meds.features.answer_pattern is None:
+            self._settle(_with_answers(self._config, style_of(rollouts, self._fingerprints is None)))
         self._require_own()  # once more: another process may have filled it meanwhile
+        if self._fingerprints is not None:
+            self._fingerprints.find_answers(self._config.meds.features.answer_pattern)
+        self.filled.where = name_of(self._config.meds.features.answer_pattern, self._by_column)
         self._lines = {line["step"]: line for line in self._metrics.read()}
         if not self._paths.config.exists():
             write_atomically(self._paths.config, self._config.as_yaml())
 
+    def _settle(self, config: RunConfig) -> None:
+        """Take over the settings, and what follows from them."""
+        self._config = config
+        feature = Feature.of(config.meds, None if self._fingerprints is None else self._fingerprints.config)
+        self._format = MemoryFormat.of(config.meds, feature)
+
+    @property
+    def _by_column(self) -> bool:
+        return ANSWERS in self._config.openrlhf
+
+    def _response_of(self, rollout: Rollout) -> ResponseText:
+        if not self._by_column:
+            return ResponseText.of(rollout.response, self._config.meds.features.answer_pattern)
+        start = rollout.response.rfind(rollout.answer) if rollout.answer is not None else -1
+        return ResponseText(rollout.response, rollout.answer, start if start >= 0 else None)
+
     def _added(self, step: int, rollouts: Sequence[Rollout]) -> pa.Table:
         """Put a step into the memory, then into the metrics, last into the log."""
         right = np.array([rollout.reward >= self._right_from for rollout in rollouts])
-        responses = [ResponseText.of(rollout.response, self._pattern) for rollout in rollouts]
+        responses = [self._response_of(rollout) for rollout in rollouts]
         keys = [prompt_key(rollout.prompt) for rollout in rollouts]
         wrong = np.flatnonzero(~right)
         answers = [responses[row].answer for row in wrong]
@@ -169,7 +207,10 @@ class RunFolder:
 
     def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
         correct, keys = table.column("correct").to_numpy(), np.array(table.column("prompt").to_pylist())
+        answers, truths = table.column("answer").to_pylist(), table.column("ground_truth").to_pylist()
         filled = self.filled
+        filled.answered += sum(answer is not None for answer in answers)
+        filled.scores.add(table.column("reward").to_pylist(), answers, truths)
         filled.right += int(correct.sum())
         filled.remembered += line["meds/rows_step"]
         filled.without_answer += line["rollout/without_answer"]
@@ -182,7 +223,10 @@ class RunFolder:
         root = self._paths.root
         if not root.exists() or (root.is_dir() and {path.name for path in root.iterdir()} <= {self._paths.lock.name}):
             return
-        if not self._paths.config.is_file() or load_config(self._paths.config) != self._config:
+        stored_config = load_config(self._paths.config) if self._paths.config.is_file() else None
+        if stored_config is not None and self._config.meds.features.answer_pattern is None and not self._by_column:
+            self._settle(_with_answers_of(self._config, stored_config))
+        if stored_config != self._config:
             hint = "has other files, or an atlas with other settings. Name another folder."
             raise ConfigError("--out", str(root), hint)
         stored = read_format(self._paths.memory)
@@ -199,3 +243,19 @@ class RunFolder:
             write_format(memory, self._format)
             self._shard = MemoryShard(memory, Sharding(0, 1), settings)
         return self._shard
+
+
+def _with_answers(config: RunConfig, style: str) -> RunConfig:
+    """The settings with answers in a style of `answers`."""
+    if style == COLUMN:
+        return replace(config, openrlhf={**config.openrlhf, ANSWERS: COLUMN})
+    features = replace(config.meds.features, answer_pattern=STYLES[style])
+    return replace(config, meds=replace(config.meds, features=features))
+
+
+def _with_answers_of(config: RunConfig, stored: RunConfig) -> RunConfig:
+    """The settings with answers where an earlier call found them."""
+    if ANSWERS in stored.openrlhf:
+        return _with_answers(config, COLUMN)
+    features = replace(config.meds.features, answer_pattern=stored.meds.features.answer_pattern)
+    return replace(config, meds=replace(config.meds, features=features))

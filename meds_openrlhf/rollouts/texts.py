@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +18,15 @@ from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runtime.hub import CHECKED
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
+# How a part begins that the policy did not write, and how each ends; of tags, with their own name.
+_REPLY = re.compile(
+    r"(?P<chatml><\|im_start\|>(?!assistant\b)[\w-]{1,30}\n)|(?P<header><\|start_header_id\|>(?!assistant\b)[\w-]{1,30}"
+    r"<\|end_header_id\|>)|(?P<gemma><start_of_turn>user\n)|<(?P<tag>tool_response|tool_result|information|interpreter|"
+    r"observation)>|(?P<line>(?:^|(?<=\n))(?:user|tool|ipython|observation)\n)"
+)
+_CLOSING = {
+    "chatml": "<|im_end|>", "header": "<|eot_id|>", "gemma": "<end_of_turn>", "tag": "", "line": "\nassistant\n",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,10 +39,8 @@ class ResponseText:
 
     @staticmethod
     def of(text: str, pattern: str | None) -> ResponseText:
-        """Return a response of a single turn with the answer that `last_answer` finds."""
-        found = last_answer(text, pattern)
-        answer = found.of(text) if found else None
-        return ResponseText(text, answer, found.start if found and answer is not None else None)
+        """Return a response with the answer that `last_answer` finds in a turn of the policy's, as `turns_in` does."""
+        return _with_answer(turns_in(text), pattern, ())
 
 
 class ResponseReader:
@@ -59,18 +67,8 @@ class ResponseReader:
             ids = [token_ids[start:end].tolist() for of_response in some for start, end in of_response]
             texts = iter(self._decode(ids, skip_special_tokens=False))
             for of_response in some:
-                yield self._join([(next(texts), bool(generated[start])) for start, _ in of_response])
-
-    def _join(self, turns: list[tuple[str, bool]]) -> ResponseText:
-        response, answer, start = "", None, None
-        for text, is_generated in turns:
-            shown = without_ending(text, self._special)
-            found = last_answer(shown, self._pattern) if is_generated else None
-            if found is not None:  # a later answer replaces an earlier answer
-                answer = found.of(shown)
-                start = None if answer is None else len(response) + found.start
-            response += text
-        return ResponseText(without_ending(response, self._special), answer, start)
+                parts = [(next(texts), bool(generated[start])) for start, _ in of_response]
+                yield _with_answer(parts, self._pattern, self._special)
 
     @cached_property
     def _decode(self) -> Any:
@@ -79,6 +77,49 @@ class ResponseReader:
         from tokenizers import Tokenizer  # transformers would take seconds and 400 MB
 
         return Tokenizer.from_file(self._tokenizer).decode_batch
+
+
+def _with_answer(turns: Sequence[tuple[str, bool]], pattern: str | None, special: tuple[str, ...]) -> ResponseText:
+    """The turns as one text; a later answer of the policy's replaces an earlier one."""
+    response, answer, start = "", None, None
+    for text, is_generated in turns:
+        shown = without_ending(text, special)
+        found = last_answer(shown, pattern) if is_generated else None
+        if found is not None:
+            answer = found.of(shown)
+            start = None if answer is None else len(response) + found.start
+        response += text
+    return ResponseText(without_ending(response, special), answer, start)
+
+
+def turns_in(text: str) -> list[tuple[str, bool]]:
+    """The parts of a response of which only the text is known, each with whether the policy wrote it.
+
+    The others are replies of tools and users between chat markers, or between what is left of them where the trainer
+    has removed special tokens.
+    """
+    turns: list[tuple[str, bool]] = []
+    end = 0
+    for start, to in _replies(text):
+        turns += [(text[end:start], True)] if start > end else []
+        turns.append((text[start:to], False))
+        end = to
+    return [*turns, (text[end:], True)] if end < len(text) or not turns else turns
+
+
+def _replies(text: str) -> Iterator[tuple[int, int]]:
+    """The start and end of each part that the policy did not write."""
+    last_own = text.rfind("\nassistant\n")  # lines with roles alone count only where the policy's own turn follows
+    at = 0
+    while found := _REPLY.search(text, at):
+        closing = _CLOSING[found.lastgroup or ""]
+        if found.lastgroup == "line" and found.end() > last_own + 1:
+            at = found.end()
+            continue
+        closing = closing or f"</{found['tag']}>"
+        end = text.find(closing, found.end())
+        at = len(text) if end < 0 else end + len(closing)
+        yield found.start(), at
 
 
 def write_reader(model: str, pattern: str | None, file: Path) -> ResponseReader:

@@ -26,7 +26,9 @@ KEY_SETTINGS = (
     "rollout.batch_size", "rollout.n_samples_per_prompt", "rollout.temperature", "rollout.max_new_tokens",
     "train.batch_size", "train.num_episodes",
 )  # fmt: skip
-RIGHT_FROM = "atlas.right_from"  # of an atlas of another trainer's rollouts, where a run has OpenRLHF's flags
+# Of an atlas of another trainer's rollouts, where a run has OpenRLHF's flags.
+RIGHT_FROM = "atlas.right_from"
+ANSWERS = "atlas.answers"  # "column": final answers are those that the trainer's own grader read
 NOT_COMPARED = ("meds.run_dir",)
 ESTIMATORS = {
     "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",

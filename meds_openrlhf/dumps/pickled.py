@@ -1,0 +1,110 @@
+"""Samples that slime saved with torch: a pickle of plain values, in which nothing is imported and nothing runs.
+
+Whatever is none of these, such as an image or a tensor, becomes a value without content. torch is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+from zipfile import ZipFile
+
+import numpy as np
+
+from meds_openrlhf.files import MOST_UNPACKED, require_size, require_unpacked
+
+# Left out: what calls a registry of the process, and what reserves as much memory as the file says.
+_REFUSED = (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ, pickle.BYTEARRAY8, pickle.NEXT_BUFFER)
+_NUMBER = re.compile(r"[biuf][1248]")
+
+
+def samples_of(path: Path, file: BinaryIO) -> Iterator[Any]:
+    """Yield the samples of an open file, with its ``rollout_id``; none if it holds something else.
+
+    Raises one of many errors if it is damaged, and UnusableFileError if it would take too much memory.
+    """
+    with ZipFile(file) as archive:
+        infos = archive.infolist()
+        require_unpacked(path, os.fstat(file.fileno()).st_size, sum(info.file_size for info in infos))
+        [info] = [info for info in infos if info.filename.rpartition("/")[2] == "data.pkl"]
+        require_size(path, info.file_size, MOST_UNPACKED, "its pickle has")
+        content = _Unpickler(BytesIO(archive.read(info))).load()
+    samples = content.get("samples") if isinstance(content, dict) else None
+    for sample in samples if isinstance(samples, list) else ():
+        yield {"rollout_id": content.get("rollout_id"), **sample} if isinstance(sample, dict) else None
+
+
+class _Opaque:
+    """A value of any other kind: it takes what the pickle gives it, and keeps nothing."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, _: Any) -> None: ...
+
+    def __setitem__(self, *_: Any) -> None: ...
+
+    def _take(self, *_: Any) -> None: ...
+
+    __call__ = append = extend = add = update = _take
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+class _Type(_Opaque):
+    """NumPy's dtype of a number."""
+
+    def __init__(self, name: Any = "", *_: Any) -> None:
+        self.name, self.order = str(name), "<"
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = ">" if isinstance(state, tuple) and len(state) > 1 and state[1] == ">" else "<"
+
+
+def _scalar(kind: Any = None, content: Any = None, *_: Any) -> Any:
+    """A number of NumPy's."""
+    if not isinstance(kind, _Type) or not _NUMBER.fullmatch(kind.name) or not isinstance(content, bytes):
+        return _Opaque()
+    return np.frombuffer(content, kind.order + kind.name, 1)[0].item()
+
+
+def _encoded(text: Any = "", *_: Any) -> Any:
+    """Bytes, as old protocols write them."""
+    return text.encode("latin-1") if isinstance(text, str) else _Opaque()
+
+
+def _mapping(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
+_KNOWN: dict[tuple[str, str], Callable[..., Any]] = {
+    ("numpy", "dtype"): _Type,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.multiarray", "scalar"): _scalar,
+    ("_codecs", "encode"): _encoded,
+    ("collections", "OrderedDict"): _mapping,
+    ("collections", "defaultdict"): _mapping,
+}
+
+
+class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
+    """Python's own unpickler in Python: the one in C reserves memory for whatever number a file gives."""
+
+    dispatch: ClassVar = {  # by the number of each instruction
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+        if bytes([code]) not in _REFUSED
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A stand-in for what the pickle wants to import."""
+        return _KNOWN.get((module, name), _Opaque)
+
+    def persistent_load(self, pid: Any) -> Any:
+        """A tensor's storage."""
+        return _Opaque()
