@@ -39,7 +39,7 @@ class Rollout:
     """A response to a prompt.
 
     ``messages`` are the prompt's roles and contents, if it is a conversation; ``prompt`` is their text. ``answer`` is
-    the final answer that the trainer's own grader read, where it says so; ``evaluation``: not of the training itself.
+    the final answer that the trainer's own grader read, where it says so.
     """
 
     prompt: str
@@ -49,7 +49,6 @@ class Rollout:
     step: int | None = None
     messages: tuple[dict[str, str], ...] = ()
     answer: str | None = None
-    evaluation: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Format:
 
     ``marks``: columns of this program alone, any of which identifies it; without marks, the columns by role do.
     ``split`` makes several rows of a line, ``unpack`` gives a row the columns named here. ``step_names``: a file's name
-    that says its step, beside ``step_12``. ``unread``: why a program's files are recognized, but not read.
+    that says its step, beside ``step_12``. ``unread``: what a program's files are that are recognized, but not read.
     """
 
     prompt: tuple[str, ...] = ("prompt",)
@@ -88,7 +87,6 @@ class Format:
             step=None if columns.get(step) is None else step_number(columns, step),
             messages=messages_of(prompt),
             answer=_answer(columns.get(answer)),
-            evaluation=self.is_evaluation(row),
         )
 
 
@@ -196,7 +194,7 @@ def chosen(looks: Sequence[Look], source: str) -> Format:
     if form.reward and of_any and of_any[0] in form.reward:
         return replace(form, reward=(of_all or of_any)[:1])
     if len(of_any) > 1:
-        hint = f"have several columns of numbers ({', '.join(of_any)}). Choose one with --columns reward=NAME."
+        hint = f"has several columns of numbers ({', '.join(of_any)}). Choose one with --columns reward=NAME."
         raise ConfigError("FILES", source, hint)
     return replace(form, reward=of_any or form.reward or ("reward",))
 
@@ -399,6 +397,8 @@ def _of_inspect(row: Row) -> Row:
         raise LeftOut("whose fields are not those of a sample") from error
     if not scores:
         raise LeftOut("without a score")
+    if isinstance(completion, str) and completion.startswith("attachment://"):
+        raise LeftOut("whose texts lie elsewhere in the log")
     return {
         "prompt": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked,
         "response": turns or completion,
@@ -424,7 +424,6 @@ def _graded(value: Any) -> Any:
     return value if found is None else found
 
 
-_INSTEAD = "Write a line for each rollout with prompt, response and reward."
 # In the order in which they are tried: by their own columns, then by the names of prompt, response and reward.
 FORMATS = {
     "nemo-rl": Format(reward=("rewards",), marks=("content",), unpack=_of_messages),
@@ -448,11 +447,10 @@ FORMATS = {
     "inspect": Format(
         truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect, is_evaluation=lambda row: True
     ),
-    "rllm": Format(marks=("trajectories",), unread=f"is an episode of rLLM, which is not read. {_INSTEAD}"),
-    "torchtitan": Format(
-        marks=("rollout_id.x", "is_validation"),
-        unread=f"has samples of torchtitan, which are not read: they lack the prompt. {_INSTEAD}",
-    ),
+    "rllm": Format(marks=("trajectories",), unread="episodes of rLLM"),
+    "torchtitan": Format(marks=("is_validation",), unread="samples of torchtitan"),
+    "open-instruct": Format(marks=("prompt_tokens",), unread="traces of open-instruct, which have no texts"),
+    "tinker": Format(marks=("traj_idx",), unread="summaries of tinker-cookbook, which have no texts"),
     "verl": Format(
         ("input",), ("output",), ("acc", "score"), ("gts",), ("pred",), step_names=r"^(\d{1,9})\.",
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.files import STDIN, UNREADABLE, DumpFile, find_files, second_copies, why
-from meds_openrlhf.dumps.formats import Format, Look, Rollout, chosen, columns_found, recognized
+from meds_openrlhf.dumps.formats import LOOK, Format, Look, Rollout, chosen, columns_found, recognized
 from meds_openrlhf.dumps.values import LeftOut
 from meds_openrlhf.files import MIB
 
@@ -117,24 +117,24 @@ class Dump:
         """The files that hold rollouts, of the training if there are such. Raises ConfigError if there are none."""
         copies = second_copies(self._files)
         found: list[tuple[DumpFile, Look]] = []
-        problems: list[ConfigError] = []
+        problems: list[tuple[int, str, str]] = []  # the one to name first if nothing can be read, its file, and what
         for file in self._files:
             if file in copies:
                 self.counts.leave_out_file("of rollouts that another file has as well", file)
                 continue
             try:
-                look, problem = self._look(file)
+                look = recognized((row for _, row in file.rows() if isinstance(row, dict)), self._wanted, self._columns)
+                if look is not None and not look.form.unread:
+                    found.append((file, look))
+                    continue
+                problem = _not_read(look.form) if look else self._without_rollouts(file)
             except UNREADABLE as error:
-                look, problem = None, f"cannot be read ({why(error)}). Leave it out."
-            if look is not None and not look.form.unread:
-                found.append((file, look))
-                continue
-            problem = f"{look.form.unread}" if look is not None else problem
-            problems.append(ConfigError("FILES", str(file.path), problem))
-            reason = problem.partition(".")[0] if not problem.startswith("does not") else "without rollouts"
-            self.counts.leave_out_file(reason, file)
-        if not found:
-            raise next((error for error in problems if "columns" not in str(error)), problems[0])
+                problem = (1, "that cannot be read", f"cannot be read ({why(error)}). Leave it out.")
+            problems.append((problem[0], str(file.path), problem[2]))
+            self.counts.leave_out_file(problem[1], file)
+        if problems and not any(look.rewards for _, look in found):
+            _, path, hint = min(problems, key=lambda problem: problem[0])
+            raise ConfigError("FILES", path, hint)
         training = [place for place in found if not _is_evaluation(*place)]
         if training:
             for file, look in found:
@@ -149,23 +149,16 @@ class Dump:
         [self.format_name] = names
         return chosen_files
 
-    def _look(self, file: DumpFile) -> tuple[Look | None, str]:
-        """The format of a file, or what is wrong with it. Raises one of `UNREADABLE`."""
-        lines, broken = [], 0
-        for (_, row), _ in zip(file.rows(), range(3)):
-            broken += not isinstance(row, dict)
-            lines += [row] if isinstance(row, dict) else []
-        look = recognized((row for _, row in file.rows() if isinstance(row, dict)), self._wanted, self._columns)
-        if look is not None:
-            return look, ""
+    def _without_rollouts(self, file: DumpFile) -> tuple[int, str, str]:
+        """What to say of a file that fits no format."""
+        rows = [row for _, (_, row) in zip(range(LOOK), file.rows())]
+        lines = [row for row in rows if isinstance(row, dict)]
         if not lines:
-            return (
-                None,
-                f"contains no rollouts. Skipped lines: {broken} without a JSON object." if broken else "is empty.",
-            )
+            hint = f"contains no rollouts. Skipped lines: {len(rows) or 'none'}{' without a JSON object' * bool(rows)}."
+            return 3, "without rollouts", hint
         wanted = "of a known trainer" if self._wanted == "auto" else f"of {self._wanted}"
-        hint = f"does not have the columns {wanted}; it has {columns_found(lines)}. "
-        return None, hint + "Name them with --columns prompt=A response=B reward=C."
+        hint = f"does not have the columns {wanted}; it has {columns_found(lines[:3])}. "
+        return 2, "without rollouts", hint + "Name them with --columns prompt=A response=B reward=C."
 
     def _rollouts(self, file: DumpFile, form: Format, of_training: bool) -> Iterator[Rollout]:
         self._filter = self._wanted_filter
@@ -178,9 +171,9 @@ class Dump:
                     continue
                 for row in rows:
                     try:
-                        rollout = form.rollout(row)
-                        if rollout.evaluation and of_training:
+                        if of_training and form.is_evaluation(row):
                             raise LeftOut("of an evaluation")
+                        rollout = form.rollout(row)
                     except LeftOut as reason:
                         self.counts.leave_out(str(reason), place)
                         continue
@@ -202,6 +195,11 @@ class Dump:
         if model not in (None, self._model):
             raise LeftOut(f"of the model {model}, not of {self._model}")
         return list(form.split(line))
+
+
+def _not_read(form: Format) -> tuple[int, str, str]:
+    hint = f"has {form.unread}, which are not read. Write a line for each rollout with prompt, response and reward."
+    return 0, f"with {form.unread}", hint.replace("texts, which are not read", "texts")
 
 
 def _is_evaluation(file: DumpFile, look: Look) -> bool:

@@ -28,6 +28,7 @@ def test_wrong_rollouts_are_remembered_by_their_answers(meds: Meds) -> None:
     dump(2, "7", "5")
     assert meds.output("atlas", "dump").splitlines() == [
         "read   8 rollouts of 2 prompts, 2 files (verl)",
+        "found  7 of 8 final answers, by \\boxed{}",
         "right  3 (reward at least 0.5); 1 prompt without a wrong rollout",
         "wrong  5, of which 4 are in the memory",
         "       1 without a final answer, only in the log",
@@ -60,14 +61,15 @@ def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_anothe
     for _ in range(2):  # the second time, the folder's own files are no dumps
         assert "wrong  3, of which 3" in meds.output("atlas", "dump", "--out", "dump/atlas")
     # Without a wrong rollout there are curves alone.
-    Path("right.jsonl").write_text('{"prompt": "2+3", "response": "5", "reward": 1}\n')
+    Path("right.jsonl").write_text(json.dumps({"prompt": "2+3", "response": "\\boxed{5}", "reward": 1}) + "\n")
     assert "wrong  0, of which 0 are in the memory" in meds.output("atlas", "right.jsonl", "--out", "right")
 
 
 def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
     printed = meds.output("atlas", LOGS / "inspect-0.3.285", "--columns", "reward=includes")
-    assert printed.splitlines()[:2] == [
+    assert printed.splitlines()[:3] == [
         "read   5 rollouts of 2 prompts, 2 files (inspect)",
+        "found  5 of 5 final answers, by \\boxed{}",
         "right  3 (reward at least 0.5); 0 prompts without a wrong rollout",
     ]
     chosen = "reward=exact", "filter=boxed"
@@ -79,7 +81,7 @@ def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("dump --format vrel", "--format=vrel: must be one of auto, verl"),
+        ("dump --format vrel", "--format=vrel: must be one of auto, nemo-rl"),
         ("dump --columns input", "--columns=input: must be ROLE=COLUMN, with a different ROLE each time."),
         ("dump --columns rewrad=R", "--columns=rewrad=R: the role must be one of prompt, response"),
         ("dump --columns reward=R", "FILES=dump/1.jsonl: "),
@@ -90,7 +92,10 @@ def test_the_sample_logs_of_evaluations_are_read(meds: Meds) -> None:
         ("dump --out dump", "--out=dump: "),
         ("dump --batch-tokens 0", "--batch-tokens=0: must be at least 1."),
         (f"{LOGS}/lm-eval-0.4.13 --columns reward=acc", f"FILES={LOGS}/lm-eval-0.4.13/"),
-        (f"{LOGS}/lm-eval-0.4.13 --columns filter=all", f"FILES={LOGS}/lm-eval-0.4.13: contains no rollouts. Skipped "),
+        (
+            f"{LOGS}/lm-eval-0.4.13 --columns filter=all reward=exact",
+            f"FILES={LOGS}/lm-eval-0.4.13: contains no rollouts. Skipped ",
+        ),
         ("broken.eval", "FILES=broken.eval: cannot be read (BadZipFile: File is not a zip file). Leave it out."),
         ("broken.jsonl", "FILES=broken.jsonl: contains no rollouts. Skipped lines: 3 "),
     ],

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, LeftOut, Rollout, recognise
+from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, Format, Rollout, chosen, recognized
 from meds_openrlhf.dumps.reading import Dump
+from meds_openrlhf.dumps.values import LeftOut
 from tests.dumps.evaluation_logs import write_inspect, write_lm_eval
 
 DATA = Path(__file__).parent / "data"
@@ -94,8 +95,14 @@ def inspect_line(**more: Any) -> dict[str, Any]:
     return {"model": "m", INSPECT_SAMPLE: {**sample, "scores": {"includes": {"value": "C"}}, **more}}
 
 
+def form_of(row: dict[str, Any], **columns: str) -> Format:
+    look = recognized([row], "auto", columns)
+    assert look is not None
+    return chosen([look], "FILE")
+
+
 def rollout_of(row: dict[str, Any], **columns: str) -> Rollout:
-    return recognise("auto", columns, row, "FILE")[1].rollout(row)
+    return form_of(row, **columns).rollout(row)
 
 
 def test_a_conversation_for_an_api_is_a_prompt_of_messages() -> None:
@@ -104,7 +111,10 @@ def test_a_conversation_for_an_api_is_a_prompt_of_messages() -> None:
     assert (rollout.prompt, list(rollout.messages)) == SEVEN
 
 
-@pytest.mark.parametrize(("value", "reward"), [("C", 1.0), ("P", 0.5), ("I", 0.0), ("N", 0.0), (0.25, 0.25)])
+@pytest.mark.parametrize(
+    ("value", "reward"),
+    [("C", 1.0), ("P", 0.5), ("I", 0.0), ("N", 0.0), (0.25, 0.25), ("Yes", 1.0), ("FALSE", 0.0), ("0.75", 0.75)],
+)
 def test_grades_of_inspect_are_numbers(value: object, reward: float) -> None:
     assert rollout_of(inspect_line(scores={"judge": {"value": value}})).reward == reward
     parts = inspect_line(scores={"judge": {"value": {"fact": value, "form": "I"}}})
@@ -124,7 +134,7 @@ def test_grades_of_inspect_are_numbers(value: object, reward: float) -> None:
     ],
 )
 def test_a_sample_that_is_no_rollout_says_why(row: dict[str, Any], reason: str) -> None:
-    form = recognise("auto", {}, lm_eval_line() if "doc" in row else inspect_line(), "FILE")[1]
+    form = form_of(lm_eval_line() if "doc" in row else inspect_line())
     with pytest.raises(LeftOut, match=f"^{reason}$"):
         form.rollout(row)
 
@@ -141,7 +151,7 @@ def write_archive(path: Path, samples: dict[str, str], start: str = "header.json
 def test_an_archive_may_be_unfinished_and_nothing_in_it_is_written(tmp_path: Path, start: str) -> None:
     sample = json.dumps(inspect_line()[INSPECT_SAMPLE])
     names = ("samples/../../out_epoch_1.json", "samples//tmp/a_epoch_1.json")
-    others = {"samples/1_epoch_1/sample.json": sample, "summaries.json": "[]", "samples/2_epoch_1.json": "{broken"}
+    others = {"samples/1_epoch_1/other.json": sample, "summaries.json": "[]", "samples/2_epoch_1.json": "{broken"}
     path = write_archive(tmp_path / "a.eval", {**dict.fromkeys(names, sample), **others}, start)
     [(_, rollouts)], dump = read(path)
     assert [rollout.prompt for rollout in rollouts] == ["2+2", "2+2"]
@@ -167,4 +177,5 @@ def test_what_is_no_log_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "lines.json").write_text(f"{json.dumps(lm_eval_line())}\n")
     [(_, rollouts)], dump = read(tmp_path)
     assert len(rollouts) == 1
-    assert dump.counts.examples == {"without a JSON object": str(tmp_path / "settings.json")}
+    assert dump.counts.files_left_out == {"without rollouts": 2}
+    assert dump.counts.examples == {"without rollouts": str(tmp_path / "results_2026.json")}

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import LeftOut, Rollout, recognise
+from meds_openrlhf.dumps.formats import Format, Rollout, chosen, recognized
+from meds_openrlhf.dumps.values import LeftOut
+from meds_openrlhf.rollouts.texts import ResponseText
 
 QUESTION = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2"}]
 REPLY = [{"role": "assistant", "content": "\\boxed{5}"}]
@@ -30,9 +32,16 @@ TRL = {"step": 3, "prompt": "2+2=", "completion": "\\boxed{5}", "is_right": 0.0,
 ASKED = ("be brief\n\n2+2", "\\boxed{5}")
 
 
+def form_of(row: dict[str, Any], name: str = "auto", **columns: str) -> tuple[str, Format]:
+    look = recognized([row], name, columns)
+    assert look is not None
+    return look.name, chosen([look], "FILE")
+
+
 def read(row: dict[str, Any], name: str = "auto", **columns: str) -> tuple[str, Rollout]:
-    found, form = recognise(name, columns, row, "FILE")
-    return found, form.rollout(row)
+    found, form = form_of(row, name, **columns)
+    [part] = form.split(row)
+    return found, form.rollout(part)
 
 
 @pytest.mark.parametrize(
@@ -60,12 +69,13 @@ def test_columns_can_be_named_and_some_have_to_be() -> None:
     assert read(row, reward="reward.right")[1].reward == 1.0
     row = {**TRL, "format": 0.5}
     assert read(row, reward="format")[1].reward == 0.5
-    with pytest.raises(ConfigError, match=r"FILES: .*is_right, format.*--columns reward=NAME"):
+    with pytest.raises(ConfigError, match=r"FILES=FILE: .*is_right, format.*--columns reward=NAME"):
         read(row)
-    with pytest.raises(ConfigError, match=r"FILES=FILE: does not .* of a known trainer; it has q, a. Name"):
-        read({"q": "2+2", "a": "5"})
-    with pytest.raises(ConfigError, match="does not have the columns of slime"):
-        read(OPENRLHF, "slime")
+    assert recognized([{"q": "2+2", "a": "5"}], "auto", {}) is None
+    assert recognized([OPENRLHF], "slime", {}) is None
+    with pytest.raises(ConfigError, match=r"FILES=FILE: .*reward\.right, reward\.format.*--columns reward=NAME"):
+        read({**SLIME, "reward": {"right": 1.0, "format": 0.5, "pred": "5"}})
+    assert read({**SLIME, "reward": {"right": 1.0, "pred": "5"}})[1].reward == 1.0
 
 
 NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": [{"sampled": True, "parent": 9}]}]
@@ -76,7 +86,7 @@ NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": 
     [
         (VERL, {"output": None}, "without output"),
         (VERL, {"acc": float("nan")}, "whose acc is not a finite number"),
-        (VERL, {"acc": "yes"}, "whose acc is not a finite number"),
+        (VERL, {"acc": "maybe"}, "whose acc is not a finite number"),
         (VERL, {"step": "last"}, "whose step is not a finite number"),
         (VERL, {"step": 10**400}, "whose step is not a finite number"),
         (TRL, {"is_right": 10**400}, "whose is_right is not a finite number"),
@@ -87,14 +97,79 @@ NO_TRACES = [{"rewards": {"a": "b"}}, {"nodes": [{"sampled": True}]}, {"nodes": 
     ],
 )
 def test_a_line_that_is_no_rollout_says_why(row: dict[str, Any], change: dict[str, Any], reason: str) -> None:
-    _, form = recognise("auto", {}, row, "FILE")
+    _, form = form_of(row)
     with pytest.raises(LeftOut, match=f"^{reason}$"):
         form.rollout({**row, **change})
 
 
-def test_of_a_conversation_the_last_generated_message_and_those_before_it_count() -> None:
-    nodes = [*TRACE["nodes"], {"parent": 2, "sampled": False, "message": {"role": "tool", "content": "no"}}]
-    nodes += [{"parent": 3, "sampled": True, "message": {"role": "assistant", "content": [{"text": "four"}]}}]
-    rollout = read({**TRACE, "nodes": nodes})[1]
-    assert rollout.prompt == "be brief\n\n2+2\n\n\\boxed{5}\n\nno"
-    assert rollout.response == "four"
+def test_a_policys_turns_are_the_response_with_the_replies_between_them() -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "calc", "arguments": "2+2"}]}
+    turns = [call, {"role": "tool", "content": "\\boxed{9}"}, {"role": "assistant", "content": [{"text": "four"}]}]
+    nodes = [*TRACE["nodes"][:2], *({"sampled": turn["role"] == "assistant", "message": turn} for turn in turns)]
+    nodes = [{**node, **({"parent": place - 1} if place else {})} for place, node in enumerate(nodes)]
+    for node in nodes[2:]:
+        node["message"] = {name: value for name, value in node["message"].items() if value is not None}
+    response = "\n<tool_call>\ncalc(2+2)\n</tool_call><|im_end|>\n<|im_start|>tool\n\\boxed{9}<|im_end|>\n"
+    response += "<|im_start|>assistant\nfour"
+    expected = Rollout("be brief\n\n2+2", response, 0.25, None, None, tuple(QUESTION))
+    assert read({**TRACE, "nodes": nodes}) == ("prime-rl", expected)
+    assert read({"prompt": QUESTION, "response": turns, "reward": 0.25})[1] == expected
+    assert ResponseText.of(response, None).answer is None  # the tool's
+    thinking = {**REPLY[0], "reasoning_content": "hm"}
+    assert read({**PRIME, "completion": [thinking]})[1].response == "<think>\nhm\n</think>\n\n\\boxed{5}"
+
+
+REWARDS = {"right": {"score": 1.0, "weight": 2.0}, "brief": {"score": 1.0}, "style": None}
+EPISODE = {
+    "id": "e", "run": {"type": "train", "work": {"type": "train", "step": 7}},
+    "traces": [{**TRACE, "task": {"data": {"answer": "4"}}, "rewards": REWARDS}],
+}  # fmt: skip
+
+
+MULTI_TURN = "a<|im_end|>\n<|im_start|>environment\ne<|im_end|>\n<|im_start|>assistant\nb"
+
+
+def test_an_episode_has_a_trace_for_each_agent() -> None:
+    name, form = form_of(EPISODE)
+    [row] = form.split(EPISODE)
+    assert name == "prime-rl"
+    assert form.rollout(row) == Rollout(*ASKED, 3.0, "4", 7, tuple(QUESTION))
+    judge = {**TRACE, "agent": {"trainable": False}}
+    unscored = {**TRACE, "rewards": {"right": None}}
+    for trace, reason in ((judge, "of an agent that is not trained"), (unscored, "without reward")):
+        with pytest.raises(LeftOut, match=reason):
+            form.rollout(next(iter(form.split({**EPISODE, "traces": [trace]}))))
+    evaluated = {**EPISODE, "run": {"type": "train", "work": {"type": "eval", "step": 7}}}
+    assert [form.is_evaluation(next(iter(form.split(line)))) for line in (EPISODE, evaluated)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "prompt", "response"),
+    [
+        (["p", "a", "Environment: incorrect"], {"token_loss_mask": [[0, 0, 1, 1, 0]]}, "p", "a"),
+        (["p", "a"], {"token_loss_mask": [[0, 1, 0, 0]], "input_lengths": [2]}, "p", "a"),  # padded
+        (["p", "a"], {"token_loss_mask": [[0, 1, 0, 0]]}, "p", "a"),
+        (["s", "p", "a", "e"], {"token_loss_mask": [[0, 0, 1, 0]]}, "sp", "a"),
+        (["p", "a", "e"], {}, "p", "a"),
+        (["p", "a", "e", "b", "f"], {}, "p", MULTI_TURN),
+        ([*QUESTION, *REPLY, {"role": "environment", "content": "no"}], {}, "be brief2+2", "\\boxed{5}"),
+    ],
+)  # fmt: skip
+def test_of_nemo_rls_texts_the_mask_says_which_are_the_policys(
+    content: list, more: dict[str, Any], prompt: str, response: str
+) -> None:
+    rollout = read({"content": [content], "rewards": [0.0], "idx": 0, **more})[1]
+    assert (rollout.prompt, rollout.response) == (prompt, response)
+
+
+def test_what_is_known_but_not_read_is_named() -> None:
+    for row, words in (
+        ({"episode_id": "1:0", "is_correct": True, "trajectories": []}, "episodes of rLLM"),
+        ({"is_validation": False, "reward": 0.0, "turns": [], "advantage": 0.1}, "samples of torchtitan"),
+    ):
+        look = recognized([row], "auto", {})
+        assert look is not None
+        assert look.form.unread.startswith(words)
+    empty = {"content": [["", "", ""]], "rewards": [0.0]}
+    with pytest.raises(LeftOut, match="without texts, with token ids alone"):
+        form_of(NEMO)[1].rollout(empty)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps import reading
@@ -30,7 +29,8 @@ def steps(*files: Path) -> list[tuple[int, list[str]]]:
 @pytest.mark.parametrize(
     ("files", "found"),
     [
-        ({f"{step}.jsonl": str(step) for step in (10, 9, 2)}, [(2, ["2"]), (9, ["9"]), (10, ["10"])]),
+        ({f"step_{step}.jsonl": str(step) for step in (10, 9, 2)}, [(2, ["2"]), (9, ["9"]), (10, ["10"])]),
+        ({f"{task}.jsonl": str(task) for task in (10, 9)}, [(1, ["9"]), (2, ["10"])]),  # a number may be anything
         ({f"rank{rank}-step_3.jsonl": str(rank) for rank in (0, 1)}, [(3, ["0", "1"])]),
         # Folders counted from zero, with evaluations beside.
         (
@@ -51,12 +51,14 @@ def test_without_steps_portions_are_steps(tmp_path: Path, monkeypatch: pytest.Mo
     assert steps(*files) == [(1, ["a", "b"]), (2, ["c"]), (3, ["d"])]
 
 
-def test_two_runs_and_steps_out_of_order_are_refused(tmp_path: Path) -> None:
+def test_two_runs_are_refused_and_steps_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for run in ("a", "b"):
-        write(tmp_path / run / "1.jsonl", row(run))
+        write(tmp_path / run / "1.jsonl", row(run, step=1))
     with pytest.raises(ConfigError, match=r"has step 1, which .*a also has. If these are two runs, make"):
         steps(tmp_path)
     file = write(tmp_path / "a.jsonl", row("a", step=1), row("b", step=4), row("c", step=3))
+    assert steps(file) == [(1, ["a"]), (3, ["c"]), (4, ["b"])]
+    monkeypatch.setattr(reading, "MOST_SORTED", 10)
     with pytest.raises(ConfigError, match=r"has step 3 after step 4 of .*Sort the lines"):
         steps(file)
 
@@ -82,7 +84,7 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("none.jsonl", "does not exist"), ("a.txt", "must end in .jsonl"), ("empty", "has no dump in it")],
+    [("none.jsonl", "does not exist"), ("a.txt", r"must end in \.jsonl"), ("empty", "has no dump in it")],
 )
 def test_what_holds_no_dump_is_refused(tmp_path: Path, name: str, problem: str) -> None:
     (tmp_path / "a.txt").touch()
@@ -97,16 +99,8 @@ def test_parquet(tmp_path: Path) -> None:
     assert steps(tmp_path) == [(3, ["a", "b"])]
     (tmp_path / "completions_00004.parquet").write_text("no parquet")
     with pytest.raises(ConfigError, match=r"completions_00004\.parquet: cannot be read \(ArrowInvalid: "):
-        steps(tmp_path)
-
-
-def test_torch_files_hold_plain_values_and_nothing_in_them_runs(tmp_path: Path) -> None:
-    torch.save({"rollout_id": 0, "samples": [row("a"), row("b")]}, tmp_path / "rollout_0.pt")
-    torch.save({"rollout_id": 1, "samples": [row("c")]}, tmp_path / "rollout_1.pt")
-    assert steps(tmp_path) == [(1, ["a", "b"]), (2, ["c"])]
-    torch.save({"rollout_id": 2, "samples": [tmp_path]}, tmp_path / "rollout_2.pt")
-    with pytest.raises(ConfigError, match=r"rollout_2\.pt: cannot be read \(UnpicklingError: "):
-        steps(tmp_path)
+        steps(tmp_path / "completions_00004.parquet")
+    assert steps(tmp_path) == [(3, ["a", "b"])]
 
 
 def test_a_generation_that_trl_logs_again_counts_once(tmp_path: Path) -> None:
