@@ -78,15 +78,15 @@ class Format:
         columns = columns_of(self, row)
         prompt = required(columns, _first(columns, self.prompt))
         response = required(columns, _first(columns, self.response))
-        truth, answer, step = (_first(columns, getattr(self, role)) for role in ("truth", "answer", "step"))
+        step = _first(columns, self.step)
         return Rollout(
             prompt=prompt_text(prompt),
             response=response_text(response),
             reward=number(columns, self.reward[0]),
-            truth=label(columns.get(truth)),
+            truth=label(columns.get(_first(columns, self.truth))),
             step=None if columns.get(step) is None else step_number(columns, step),
             messages=messages_of(prompt),
-            answer=_answer(columns.get(answer)),
+            answer=_answer(columns.get(_first(columns, self.answer))),
         )
 
 
@@ -224,7 +224,10 @@ def _answer(value: Any) -> str | None:
 
 def _first(row: Row, names: Sequence[str]) -> str:
     """The first of the names with a value in this row."""
-    return next((name for name in names if row.get(name) is not None), names[0] if names else "")
+    for name in names:
+        if row.get(name) is not None:
+            return name
+    return names[0] if names else ""
 
 
 # --- NeMo-RL -----------------------------------------------------------------------------------------------------

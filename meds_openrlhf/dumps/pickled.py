@@ -18,8 +18,8 @@ import numpy as np
 
 from meds_openrlhf.files import MOST_UNPACKED, require_size, require_unpacked
 
-# Left out: what calls a registry of the process, and what reserves as much memory as the file says.
-_REFUSED = (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ, pickle.BYTEARRAY8, pickle.NEXT_BUFFER)
+# What makes an object of a name without `find_class`, or of a number that the process has registered.
+_REFUSED = (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ, pickle.NEXT_BUFFER)
 _NUMBER = re.compile(r"[biuf][1248]")
 
 
@@ -100,6 +100,13 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
         for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
         if bytes([code]) not in _REFUSED
     }
+
+    def load_bytearray8(self) -> None:
+        """Read bytes, where Python's own reserves as much memory as the file says."""
+        length = int.from_bytes(self.read(8), "little")  # type: ignore[attr-defined]
+        self.append(self.read(min(length, MOST_UNPACKED)))  # type: ignore[attr-defined]
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8  # type: ignore[assignment]
 
     def find_class(self, module: str, name: str) -> Any:
         """A stand-in for what the pickle wants to import."""

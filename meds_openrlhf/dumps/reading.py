@@ -105,13 +105,13 @@ class Dump:
         portion = 0
         for file, _ in files:
             self.counts.files += 1
-            of_file = file.step(form.step_names)
+            of_file, series = file.step(form.step_names), file.series
             for line, rollout in enumerate(self._rollouts(file, form, of_training)):
                 step = rollout.step if rollout.step is not None else of_file
                 if step is None:
                     portion += line % PORTION == 0
                     step = portion
-                yield step, file.series, rollout
+                yield step, series, rollout
 
     def _of_one_format(self) -> list[tuple[DumpFile, Look]]:
         """The files that hold rollouts, of the training if there are such. Raises ConfigError if there are none."""

@@ -14,8 +14,9 @@ POLICY = "assistant"  # the role of messages that the policy wrote
 # Inspect's grades (correct, partial, incorrect, no answer), and truth values that a writer turned into text.
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_BRIEFLY = Repr()  # bounded: in a pickled value, a list may hold itself, or the same list many times
-_BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxlist, _BRIEFLY.maxstring, _BRIEFLY.maxother = 4, 20, 20, 2_000, 200
+_BRIEFLY = Repr()
+_BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxlist, _BRIEFLY.maxstring = 4, 20, 20, 2_000
+_MOST = 10_000  # characters of a value that is no text
 
 
 class LeftOut(Exception):
@@ -61,9 +62,9 @@ def step_number(row: Row, name: str) -> int:
 
 def label(value: Any) -> str | None:
     """A label as text: of a list, its items as alternatives."""
-    if is_sequence(value) and 0 < len(value) <= 20 and all(isinstance(item, (str, int, float)) for item in value):
-        return " or ".join(writable(str(item)) for item in value)
-    return None if value is None else writable(value if isinstance(value, str) else _BRIEFLY.repr(value))
+    if is_sequence(value) and 0 < len(value) <= 20 and not any(is_sequence(item) for item in value):
+        return " or ".join(writable(item if isinstance(item, str) else _brief(item)) for item in value)
+    return None if value is None else writable(value if isinstance(value, str) else _brief(value))
 
 
 def prompt_text(value: Any) -> str:
@@ -101,7 +102,7 @@ def content_of(message: Row) -> str:
     content, thought = message.get("content"), message.get("reasoning_content")
     if is_sequence(content):  # with images beside texts
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    text = content if isinstance(content, str) else "" if content is None else _BRIEFLY.repr(content)
+    text = content if isinstance(content, str) else "" if content is None else _brief(content)
     if isinstance(thought, str) and thought.strip():
         text = f"<think>\n{thought}\n</think>\n\n{text}"
     calls = message.get("tool_calls")
@@ -127,6 +128,14 @@ def is_conversation(value: Any) -> TypeGuard[Sequence[Row]]:
 def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
     """Whether it is a list or a tuple."""
     return isinstance(value, (list, tuple))
+
+
+def _brief(value: Any) -> str:
+    """A value as text, bounded: in a pickled one, a list may hold itself, or the same list many times."""
+    try:
+        return _BRIEFLY.repr(value)[:_MOST]
+    except ValueError:  # an integer of thousands of digits
+        return "..."
 
 
 def _conversation(value: Any) -> Sequence[Row]:
