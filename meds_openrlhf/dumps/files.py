@@ -121,7 +121,7 @@ def second_copies(files: Sequence[DumpFile]) -> list[DumpFile]:
 
     def first(path: Path) -> Path:
         every = Path(*("all" if part == "effective" else part for part in path.parts))
-        return every if every in paths else path.with_suffix("") if path.suffix in (".zst", ".gz") else path
+        return path.with_suffix("") if path.suffix in (".zst", ".gz") and path.with_suffix("") in paths else every
 
     return [file for file in files if first(file.path) != file.path and first(file.path) in paths]
 
@@ -161,7 +161,7 @@ class _Bounded(io.BufferedReader):
     """Unpacked lines, as far as they do not take too many times as much as the packed ones."""
 
     def __init__(self, path: Path, packed: BinaryIO, unpacked: Any) -> None:
-        super().__init__(unpacked, 1 << 20)
+        super().__init__(unpacked, 1 << 16)
         self._path, self._packed, self._read = path, os.fstat(packed.fileno()).st_size, 0
 
     def readline(self, size: int | None = -1) -> bytes:

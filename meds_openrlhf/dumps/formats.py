@@ -56,8 +56,9 @@ class Format:
     """The columns of a program's dump by role, each with its possible names, the preferred one first.
 
     ``marks``: columns of this program alone, any of which identifies it; without marks, the columns by role do.
-    ``split`` makes several rows of a line, ``unpack`` gives a row the columns named here. ``step_names``: a file's name
-    that says its step, beside ``step_12``. ``unread``: what a program's files are that are recognized, but not read.
+    ``split`` makes several rows of a line, ``unpack`` gives a row the columns named here, and ``evaluates`` says
+    whether it is of an evaluation, as all rows of an ``evaluation`` are. ``step_names``: a file's name that says its
+    step, beside ``step_12``. ``unread``: what a program's files are that are recognized, but not read.
     """
 
     prompt: tuple[str, ...] = ("prompt",)
@@ -69,9 +70,14 @@ class Format:
     marks: tuple[str, ...] = ()
     split: Callable[[Row], Iterable[Row]] = lambda row: (row,)
     unpack: Callable[[Row], Row] = dict
-    is_evaluation: Callable[[Row], bool] = lambda row: False
+    evaluates: Callable[[Row], bool] | None = None
+    evaluation: bool = False
     step_names: str | None = None
     unread: str = ""
+
+    def is_evaluation(self, row: Row) -> bool:
+        """Whether a row is of an evaluation, beside those of a training."""
+        return self.evaluation or (self.evaluates is not None and self.evaluates(row))
 
     def rollout(self, row: Row) -> Rollout:
         """The rollout of a row, of a `chosen` format. Raises LeftOut."""
@@ -98,7 +104,7 @@ class Look:
     form: Format
     columns: dict[str, None] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)  # with a value in some row
-    numbers: dict[str, None] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
     rows: int = 0
     left_out: int = 0
     evaluations: int = 0
@@ -116,35 +122,45 @@ class Look:
             self.columns |= dict.fromkeys(columns)
             self.present |= {name for name, value in columns.items() if value is not None}
             named = self.form.reward
-            self.numbers |= dict.fromkeys(
+            self.numbers |= {
                 name
                 for name, value in columns.items()
                 # A text counts as a number where the column is known to be the reward.
-                if (as_number(value) is not None and (name in named or not isinstance(value, str)))
-            )
+                if as_number(value) is not None and (name in named or not isinstance(value, str))
+            }
 
     @property
     def fits(self) -> bool:
         """Whether these rows have a prompt, a response and, as far as they are rollouts, a reward."""
         if self.form.marks and self.rows and self.left_out == self.rows:
             return True
-        return self._has("prompt") and self._has("response") and bool(self.rewards)
+        return self.has_texts and bool(self.rewards)
 
     @property
     def is_sure(self) -> bool:
         """Whether more rows would change nothing."""
-        return self.fits and self.form.reward[:1] == self.rewards[:1]
+        return self.fits and self.form.reward[:1] == self.rewards[:1] and not self.may_hold_training
+
+    @property
+    def may_hold_training(self) -> bool:
+        """Whether there were evaluations alone, and rollouts of the training may follow."""
+        return self.form.evaluates is not None and 0 < self.rows == self.evaluations
 
     @property
     def rewards(self) -> tuple[str, ...]:
         """The columns that may be the reward, the preferred one first."""
+        numbers = [name for name in self.columns if name in self.numbers]
         if not self.form.reward:
             roles = ("prompt", "response", "truth", "answer", "step", "marks")
             taken = {name for role in roles for name in getattr(self.form, role)}
-            return tuple(name for name in self.numbers if name not in taken)
+            return tuple(name for name in numbers if name not in taken)
         named = tuple(name for name in self.form.reward if name in self.numbers)
-        parts = tuple(name for name in self.numbers if name.rpartition(".")[0] in self.form.reward)
-        return named or parts
+        return named or tuple(name for name in numbers if name.rpartition(".")[0] in self.form.reward)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether these rows have a prompt and a response."""
+        return self._has("prompt") and self._has("response")
 
     def _has(self, role: str) -> bool:
         return any(name in self.present for name in getattr(self.form, role))
@@ -164,23 +180,21 @@ def recognized(lines: Iterable[Row], wanted: str, columns: Mapping[str, str]) ->
     """
     named = {role: (column,) for role, column in columns.items()}
     looks: dict[str, Look] = {}
-    for _, line in zip(range(LOOK), lines):
-        for name, form in FORMATS.items():
-            own = wanted == name or (
-                wanted == "auto"
-                # Columns that the user names are no trainer's, unless others are its alone.
-                and (
-                    any(mark in line for mark in form.marks)
-                    if form.marks
-                    else name == "plain" or not {"prompt", "response"} & named.keys()
-                )
-            )
-            if own:
-                looks.setdefault(name, Look(name, replace(form, **named))).add(line)  # type: ignore[arg-type]
-        fitting = [look for look in _in_order(looks) if look.fits or look.form.unread]
-        if fitting and fitting[0].is_sure and fitting[0] is _in_order(looks)[0]:
+    for seen, line in enumerate(lines):
+        first = next((look for look in _in_order(looks) if look.has_texts), None)
+        if (first.is_sure if first else False) or (seen >= LOOK and not (first and first.may_hold_training)):
             break
+        for name, form in FORMATS.items():
+            if wanted == name or (wanted == "auto" and _may_be(name, form, line, named)):
+                looks.setdefault(name, Look(name, replace(form, **named))).add(line)  # type: ignore[arg-type]
     return next((look for look in _in_order(looks) if look.fits or look.form.unread), None)
+
+
+def _may_be(name: str, form: Format, line: Row, named: Mapping[str, object]) -> bool:
+    """Whether a line may be of a format. Columns that the user names are no trainer's, but for its own marks."""
+    if form.marks:
+        return any(mark in line for mark in form.marks)
+    return name == "plain" or not {"prompt", "response"} & named.keys()
 
 
 def chosen(looks: Sequence[Look], source: str) -> Format:
@@ -434,7 +448,7 @@ FORMATS = {
     "prime-rl": Format(
         response=("completion",), reward=("reward",), truth=("answer",),
         marks=("nodes", "traces", "example_id", "trajectory"),
-        split=_traces_of, unpack=_of_trace, is_evaluation=lambda row: _kind_and_step(row)[0] == "eval",
+        split=_traces_of, unpack=_of_trace, evaluates=lambda row: _kind_and_step(row)[0] == "eval",
     ),
     "trl": Format(response=("completion",), marks=("advantage",)),
     "areal": Format(
@@ -442,13 +456,13 @@ FORMATS = {
     ),
     "skyrl": Format(
         ("input_prompt",), ("output_response",), ("score",), ("ground_truth",), marks=("env_class", "env_extras"),
-        unpack=_of_skyrl, is_evaluation=lambda row: True,
+        unpack=_of_skyrl, evaluation=True,
     ),
     "lm-eval": Format(
-        truth=("target",), marks=("filtered_resps",), unpack=_of_lm_eval, is_evaluation=lambda row: True
+        truth=("target",), marks=("filtered_resps",), unpack=_of_lm_eval, evaluation=True
     ),
     "inspect": Format(
-        truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect, is_evaluation=lambda row: True
+        truth=("target",), marks=(INSPECT_SAMPLE,), unpack=_of_inspect, evaluation=True
     ),
     "rllm": Format(marks=("trajectories",), unread="episodes of rLLM"),
     "torchtitan": Format(marks=("is_validation",), unread="samples of torchtitan"),
