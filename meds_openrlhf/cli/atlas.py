@@ -71,7 +71,11 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     for role in columns.keys() - set(roles):
         raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
     dump = Dump(arguments.files, arguments.format, columns, without=arguments.out)
-    folder = RunFolder(arguments.out, config, _fingerprints(arguments, config.meds), arguments.right_from)
+    fingerprints = _fingerprints(arguments, config.meds)
+    if "answer" in columns and fingerprints is not None:
+        hint = "the answers' places in the texts are needed for --model. Leave it out."
+        raise ConfigError("--columns", f"answer={columns['answer']}", hint)
+    folder = RunFolder(arguments.out, config, fingerprints, arguments.right_from, by_column="answer" in columns)
     try:
         with tqdm(unit=" rollouts", leave=False, disable=None) as progress:
             for rollouts in folder.add(dump):
@@ -135,10 +139,8 @@ def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     rows += [("", f"{number:,} {reason}, only in the log") for reason, number in in_log_only.items() if number]
     if (better := filled.scores.better(right_from)) is not None:
         limit, missed = better
-        rows.append(
-            ("", f"{missed:,} have the label as their answer and a reward below {right_from:g}, perhaps for their")
-        )
-        rows.append(("", f"length: --right-from {limit:g} counts them as right"))
+        found = f"{missed:,} have the label as their answer, and a lower reward perhaps for their length"
+        rows.append(("", f"{found}: try --right-from {limit:g}"))
     return aligned(rows)
 
 

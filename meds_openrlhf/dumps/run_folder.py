@@ -61,16 +61,18 @@ class RunFolder:
 
     ``fingerprints`` is `dumps.fingerprints.Fingerprints`, or None: wrong rollouts with the same final answer are then
     the same mistake. Without ``config.meds.features.answer_pattern``, answers are looked for where most responses of
-    the first steps have one, and later steps' in the same place.
+    the first steps have one, and later steps' in the same place; ``by_column`` are the trainer's own.
 
     Raises ConfigError if the folder holds something else.
     """
 
-    def __init__(self, root: Path, config: RunConfig, fingerprints: Any, right_from: float) -> None:
+    def __init__(
+        self, root: Path, config: RunConfig, fingerprints: Any, right_from: float, by_column: bool = False
+    ) -> None:
         self._paths = RunPaths(root)
         self._fingerprints = fingerprints
         self._right_from = right_from
-        self._settle(config)
+        self._settle(_with_answers(config, COLUMN) if by_column else config)
         self._require_own()
         self._shard: MemoryShard | None = None
         self._lock: BinaryIO | None = None
@@ -114,8 +116,9 @@ class RunFolder:
             self._lock = lock_folder(self._paths.lock, 0.0)
         except FolderInUseError as error:
             raise ConfigError("--out", str(self._paths.root), str(error)) from error
-        if not self._paths.config.exists() and self._config.meds.features.answer_pattern is None:
-            self._settle(_with_answers(self._config, style_of(rollouts, self._fingerprints is None)))
+        if not self._paths.config.exists() and not self._knows_answers:
+            style = style_of(rollouts, self._fingerprints is None)
+            self._settle(_with_answers(self._config, STYLES.get(style, COLUMN)))
         self._require_own()  # once more: another process may have filled it meanwhile
         if self._fingerprints is not None:
             self._fingerprints.find_answers(self._config.meds.features.answer_pattern)
@@ -133,6 +136,11 @@ class RunFolder:
     @property
     def _by_column(self) -> bool:
         return ANSWERS in self._config.openrlhf
+
+    @property
+    def _knows_answers(self) -> bool:
+        """Whether it is said where answers are."""
+        return self._by_column or self._config.meds.features.answer_pattern is not None
 
     def _response_of(self, rollout: Rollout) -> ResponseText:
         if not self._by_column:
@@ -224,8 +232,9 @@ class RunFolder:
         if not root.exists() or (root.is_dir() and {path.name for path in root.iterdir()} <= {self._paths.lock.name}):
             return
         stored_config = load_config(self._paths.config) if self._paths.config.is_file() else None
-        if stored_config is not None and self._config.meds.features.answer_pattern is None and not self._by_column:
-            self._settle(_with_answers_of(self._config, stored_config))
+        if stored_config is not None and not self._knows_answers:
+            by_column, pattern = ANSWERS in stored_config.openrlhf, stored_config.meds.features.answer_pattern
+            self._settle(_with_answers(self._config, COLUMN if by_column else pattern))
         if stored_config != self._config:
             hint = "has other files, or an atlas with other settings. Name another folder."
             raise ConfigError("--out", str(root), hint)
@@ -245,17 +254,9 @@ class RunFolder:
         return self._shard
 
 
-def _with_answers(config: RunConfig, style: str) -> RunConfig:
-    """The settings with answers in a style of `answers`."""
-    if style == COLUMN:
+def _with_answers(config: RunConfig, where: str | None) -> RunConfig:
+    """The settings with the answers' pattern, None for boxes, or `COLUMN`."""
+    if where == COLUMN:
         return replace(config, openrlhf={**config.openrlhf, ANSWERS: COLUMN})
-    features = replace(config.meds.features, answer_pattern=STYLES[style])
-    return replace(config, meds=replace(config.meds, features=features))
-
-
-def _with_answers_of(config: RunConfig, stored: RunConfig) -> RunConfig:
-    """The settings with answers where an earlier call found them."""
-    if ANSWERS in stored.openrlhf:
-        return _with_answers(config, COLUMN)
-    features = replace(config.meds.features, answer_pattern=stored.meds.features.answer_pattern)
+    features = replace(config.meds.features, answer_pattern=where)
     return replace(config, meds=replace(config.meds, features=features))

@@ -1,6 +1,8 @@
 """`meds atlas` on dumps in a folder: what it writes, prints, goes on with and refuses."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,51 @@ def test_what_is_refused(meds: Meds, words: str, message: str) -> None:
         Path(name).write_text("{broken\n" * 3)
     assert meds.refusal("atlas", *words.split()).startswith(message)
     assert not Path("atlas").exists()
+
+
+def write(path: str, *texts: str, **more: object) -> None:
+    """Wrong responses, of a step that their number is."""
+    rows = [{"prompt": "2+3", "response": text, "reward": 0.0, **more} for text in texts]
+    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_answers_are_found_where_the_dump_has_them_and_later_steps_too(meds: Meds) -> None:
+    write("step_1.jsonl", "so\n#### 7", "#### 7.0", "#### 8", "\\boxed{1}")
+    command = "atlas", "step_1.jsonl"
+    printed = meds.output(*command)
+    assert "found  3 of 4 final answers, by ####\n" in printed
+    assert "wrong  4, of which 3 are in the memory\n" in printed
+    write("step_2.jsonl", *["\\boxed{9}"] * 9, "#### 9")
+    code, printed, trouble = meds(*command, "step_2.jsonl")  # the folder's place stays
+    assert (code, "found  4 of 14 final answers, by ####\n" in printed) == (1, True)
+    assert trouble.startswith("meds: 10 of 14 rollouts have no final answer; ")
+    assert Path("atlas/report.html").exists()
+    write("own.jsonl", "\\boxed{5}", "\\boxed{5}", parsed="5")
+    for _ in range(2):
+        printed = meds.output("atlas", "own.jsonl", "--out", "own", "--columns", "answer=parsed")
+        assert "found  2 of 2 final answers, by the trainer's own column\n" in printed
+        assert "wrong  2, of which 2 are in the memory\n" in printed
+
+
+def test_a_penalty_for_length_in_the_score_is_told(meds: Meds) -> None:
+    rewards = (1.0, 0.4, 0.2, 0.1), (-1.0, -1.0, -1.7)
+    rows = [{"input": "2+3", "output": f"\\boxed{{{answer}}}", "gts": "5", "score": reward, "step": 1}
+            for answer, of_answer in zip("57", rewards) for reward in of_answer]  # fmt: skip
+    Path("1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    printed = meds.output("atlas", "1.jsonl")
+    words = "3 have the label as their answer, and a lower reward perhaps for their length: try --right-from 0\n"
+    assert words in printed
+    printed = meds.output("atlas", "1.jsonl", "--right-from", "0", "--out", "b")
+    assert "right  4 (reward at least 0)" in printed
+    assert "length" not in printed
+
+
+def test_lines_come_from_a_pipe(meds: Meds) -> None:
+    lines = "".join(json.dumps({"prompt": "2+3", "response": f"\\boxed{{{n}}}", "reward": 0}) + "\n" for n in (1, 1))
+    command = [sys.executable, "-m", "meds_openrlhf.cli.main", "atlas", "-", "--out", "piped"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("read   2 rollouts of 1 prompt, 1 file (plain)\n")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2
+    assert "FILES=-: " in done.stderr
