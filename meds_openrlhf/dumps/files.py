@@ -19,8 +19,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 from meds_openrlhf.arrow_files import rows_of_parquet
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import INSPECT_SAMPLE
 from meds_openrlhf.dumps.pickled import samples_of
+from meds_openrlhf.dumps.unpack import INSPECT_SAMPLE
 from meds_openrlhf.files import MOST_TEXT, lines_of, open_file, read_rest, require_size, require_unpacked
 from meds_openrlhf.json_text import parse_json
 

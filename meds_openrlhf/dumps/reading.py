@@ -11,7 +11,8 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.files import STDIN, UNREADABLE, DumpFile, find_files, second_copies, why
-from meds_openrlhf.dumps.formats import LOOK, Format, Look, Rollout, chosen, columns_found, recognized
+from meds_openrlhf.dumps.formats import Format, Rollout
+from meds_openrlhf.dumps.recognition import LOOK, Look, chosen, columns_found, recognized
 from meds_openrlhf.dumps.values import LeftOut
 from meds_openrlhf.files import MIB
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import INSPECT_SAMPLE, Format, Rollout, chosen, recognized
+from meds_openrlhf.dumps.formats import Format, Rollout
 from meds_openrlhf.dumps.reading import Dump
+from meds_openrlhf.dumps.recognition import chosen, recognized
+from meds_openrlhf.dumps.unpack import INSPECT_SAMPLE
 from meds_openrlhf.dumps.values import LeftOut
 from tests.dumps.evaluation_logs import write_inspect, write_lm_eval
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.formats import Format, Rollout, chosen, recognized
+from meds_openrlhf.dumps.formats import Format, Rollout
+from meds_openrlhf.dumps.recognition import chosen, recognized
 from meds_openrlhf.dumps.values import LeftOut
 from meds_openrlhf.rollouts.texts import ResponseText
 
