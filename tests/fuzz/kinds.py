@@ -19,7 +19,8 @@ from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import load_config
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.sources import Source, read_rows, require_own_files
-from meds_openrlhf.dumps.reading import SUFFIXES, Dump
+from meds_openrlhf.dumps.files import SUFFIXES
+from meds_openrlhf.dumps.reading import Dump
 from meds_openrlhf.evaluation.request import read_problems, read_settings
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.features.moments import DiversityTracker
