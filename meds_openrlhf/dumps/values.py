@@ -107,9 +107,12 @@ def content_of(message: Row) -> str:
         text = f"<think>\n{thought}\n</think>\n\n{text}"
     calls = message.get("tool_calls")
     for call in calls if is_sequence(calls) else ():
-        named = call.get("function", call) if isinstance(call, Mapping) else None
-        if isinstance(named, Mapping):
-            text += f"\n<tool_call>\n{named.get('name')}({named.get('arguments')})\n</tool_call>"
+        if isinstance(call, Mapping):
+            what = call["function"] if isinstance(call.get("function"), Mapping) else call
+            name, arguments = what.get("name") or what.get("function"), what.get("arguments")
+            text += (
+                f"\n<tool_call>\n{name}({arguments if isinstance(arguments, str) else _brief(arguments)})\n</tool_call>"
+            )
     return writable(text)
 
 

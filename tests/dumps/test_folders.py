@@ -45,7 +45,7 @@ def add_strays(folder: Path) -> int:
     for name in ("half.parquet", "half.eval", "half.pt"):
         (folder / name).write_text("PAR1 half")
     save(folder / "optimizer.pt", {"state": {0: 1.0}, "param_groups": [1]})
-    save(folder / "debug_train_0_0.pt", {"rollout_id": 0, "rank": 0, "rollout_data": {"rewards": [0.0]}})
+    save(folder / "debug_train_7_0.pt", {"rollout_id": 0, "rank": 0, "rollout_data": {"rewards": [0.0]}})
     (folder / "old.pt").write_bytes(pickle.dumps({"samples": []}))
     with zipfile.ZipFile(folder / "other.eval", "w") as archive:
         archive.writestr("readme.txt", "none")

@@ -19,7 +19,6 @@ from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import load_config
 from meds_openrlhf.data.catalog import DataSet
 from meds_openrlhf.data.sources import Source, read_rows, require_own_files
-from meds_openrlhf.dumps.files import SUFFIXES
 from meds_openrlhf.dumps.reading import Dump
 from meds_openrlhf.evaluation.request import read_problems, read_settings
 from meds_openrlhf.evaluation.samples import iterate_samples
@@ -120,11 +119,21 @@ def moments_of(paths: RunPaths) -> str:
     return repr(moments._saved)
 
 
+# Files that programs wrote, one of each kind.
+WRITTEN = (
+    "lm-eval-0.4.13/*/samples*", "inspect-0.3.285/*", "verifiers-0.4.0/stream/**/00000.jsonl.zst",
+    "slime-4c4adbb/image/0.pt", "slime-4c4adbb/numpy/0.pt", "nemo_rl-0275e75/turns/*/train_data_step1.jsonl",
+    "trl-1.16.0/plain/*/*1.parquet",
+)  # fmt: skip
+
+
 def kinds_of_dumps(folder: Path) -> list[Kind]:
+    data = TESTS / "dumps" / "data"
     kinds = [
         Kind(f"dump {path.parent.name}/{path.name}", [path], lambda path=path: dump_of(path))
-        for path in sorted((TESTS / "dumps" / "data").rglob("*"))
-        if path.suffix in SUFFIXES and "choice" not in path.name
+        for pattern in WRITTEN
+        for path in sorted(data.glob(pattern))
+        if "choice" not in path.name
     ]
     copied = []
     for number, kind in enumerate(kinds):
