@@ -13,7 +13,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.files import STDIN, UNREADABLE, DumpFile, find_files, second_copies, why
 from meds_openrlhf.dumps.formats import Format, Rollout
 from meds_openrlhf.dumps.recognition import LOOK, Look, chosen, columns_found, recognized
-from meds_openrlhf.dumps.values import LeftOut
+from meds_openrlhf.dumps.values import ODD, LeftOut
 from meds_openrlhf.files import MIB
 
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
@@ -23,7 +23,7 @@ _MODEL = ("model", "model_name", "model_name_or_path")
 
 @dataclass
 class Counts:
-    """What was read; ``lines`` and ``files_out`` count what was not by reason, ``examples`` has the first of each."""
+    """What was read, and what was left out by reason, lines and files; ``examples`` has the first of each."""
 
     files: int = 0
     rollouts: int = 0
@@ -40,6 +40,16 @@ class Counts:
         """Count a file that is not read, or not to its end."""
         self.files_left_out[reason] += 1
         self.examples.setdefault(reason, str(file.path))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a file, as a ``kind`` and in words; of several, that of the lowest ``rank`` is named first."""
+
+    rank: int
+    file: DumpFile
+    kind: str
+    hint: str
 
 
 class Dump:
@@ -115,10 +125,26 @@ class Dump:
                 yield step, series, rollout
 
     def _of_one_format(self) -> list[tuple[DumpFile, Look]]:
-        """The files that hold rollouts, of the training if there are such. Raises ConfigError if there are none."""
+        """The files that hold rollouts, of the training if there are such. Raises ConfigError for several formats."""
+        found = self._with_rollouts()
+        training = [(file, look) for file, look in found if not _is_evaluation(file, look)]
+        if training:
+            for file, look in found:
+                if _is_evaluation(file, look):
+                    self.counts.leave_out_file("of an evaluation", file)
+        names = {look.name: file for file, look in reversed(training or found)}
+        if len(names) > 1:
+            each = " and ".join(f"{name} ({file.path})" for name, file in sorted(names.items()))
+            hint = f"have rollouts of {each}. Name the files of one, or choose with --format."
+            raise ConfigError("FILES", None, hint)
+        [self.format_name] = names
+        return training or found
+
+    def _with_rollouts(self) -> list[tuple[DumpFile, Look]]:
+        """The files whose lines fit a format. If none does, raises ConfigError for the one that most likely should."""
         copies = second_copies(self._files)
         found: list[tuple[DumpFile, Look]] = []
-        problems: list[tuple[int, str, str]] = []  # the one to name first if nothing can be read, its file, and what
+        problems: list[Problem] = []
         for file in self._files:
             if file in copies:
                 self.counts.leave_out_file("of rollouts that another file has as well", file)
@@ -128,38 +154,28 @@ class Dump:
                 if look is not None and not look.form.unread:
                     found.append((file, look))
                     continue
-                problem = _not_read(look.form) if look else self._without_rollouts(file)
+                problem = _not_read(file, look.form) if look else self._without_rollouts(file)
             except UNREADABLE as error:
-                problem = (1, "that cannot be read", f"cannot be read ({why(error)}). Leave it out.")
-            problems.append((problem[0], str(file.path), problem[2]))
-            self.counts.leave_out_file(problem[1], file)
+                hint = f"cannot be read ({why(error)}). Leave it out."
+                problem = Problem(1, file, "that cannot be read", hint)
+            problems.append(problem)
+            self.counts.leave_out_file(problem.kind, file)
         if problems and not any(look.rewards for _, look in found):
-            _, path, hint = min(problems, key=lambda problem: problem[0])
-            raise ConfigError("FILES", path, hint)
-        training = [place for place in found if not _is_evaluation(*place)]
-        if training:
-            for file, look in found:
-                if _is_evaluation(file, look):
-                    self.counts.leave_out_file("of an evaluation", file)
-        chosen_files = training or found
-        names = {look.name: file for file, look in reversed(chosen_files)}
-        if len(names) > 1:
-            each = " and ".join(f"{name} ({file.path})" for name, file in sorted(names.items()))
-            hint = f"have rollouts of {each}. Name the files of one, or choose with --format."
-            raise ConfigError("FILES", None, hint)
-        [self.format_name] = names
-        return chosen_files
+            first = min(problems, key=lambda problem: problem.rank)
+            raise ConfigError("FILES", str(first.file.path), first.hint)
+        return found
 
-    def _without_rollouts(self, file: DumpFile) -> tuple[int, str, str]:
-        """What to say of a file that fits no format."""
+    def _without_rollouts(self, file: DumpFile) -> Problem:
+        """What is wrong with a file that fits no format. Raises one of `UNREADABLE`."""
         rows = [row for _, (_, row) in zip(range(LOOK), file.rows())]
         lines = [row for row in rows if isinstance(row, dict)]
         if not lines:
-            hint = f"contains no rollouts. Skipped lines: {len(rows) or 'none'}{' without a JSON object' * bool(rows)}."
-            return 3, "without rollouts", hint
+            skipped = f"{len(rows)} without a JSON object" if rows else "none"
+            return Problem(3, file, "without rollouts", f"contains no rollouts. Skipped lines: {skipped}.")
         wanted = "of a known trainer" if self._wanted == "auto" else f"of {self._wanted}"
         hint = f"does not have the columns {wanted}; it has {columns_found(lines[:3])}. "
-        return 2, "without rollouts", hint + "Name them with --columns prompt=A response=B reward=C."
+        hint += "Name them with --columns prompt=A response=B reward=C."
+        return Problem(2, file, "without rollouts", hint)
 
     def _rollouts(self, file: DumpFile, form: Format, of_training: bool) -> Iterator[Rollout]:
         self._filter = self._wanted_filter
@@ -177,6 +193,9 @@ class Dump:
                         rollout = form.rollout(row)
                     except LeftOut as reason:
                         self.counts.leave_out(str(reason), place)
+                        continue
+                    except ODD as error:
+                        self.counts.leave_out(f"that cannot be read ({type(error).__name__})", place)
                         continue
                     self.counts.rollouts += 1
                     yield rollout
@@ -198,9 +217,11 @@ class Dump:
         return list(form.split(line))
 
 
-def _not_read(form: Format) -> tuple[int, str, str]:
-    hint = f"has {form.unread}, which are not read. Write a line for each rollout with prompt, response and reward."
-    return 0, f"with {form.unread}", hint.replace("texts, which are not read", "texts")
+def _not_read(file: DumpFile, form: Format) -> Problem:
+    reads = "which have no texts" if form.unread.endswith("no texts") else "which are not read"
+    what = form.unread.partition(", which")[0]
+    hint = f"has {what}, {reads}. Write a line for each rollout with prompt, response and reward."
+    return Problem(0, file, f"with {what}", hint)
 
 
 def _is_evaluation(file: DumpFile, look: Look) -> bool:

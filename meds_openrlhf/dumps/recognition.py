@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.formats import FORMATS, Format, columns_of
-from meds_openrlhf.dumps.values import LeftOut, Row, as_number
+from meds_openrlhf.dumps.values import ODD, LeftOut, Row, as_number
 
 LOOK = 256  # lines of a file by which its format is recognized: in the first, a value may be null
 
@@ -32,7 +32,7 @@ class Look:
             self.evaluations += self.form.is_evaluation(row)
             try:
                 columns = columns_of(self.form, row)
-            except LeftOut:
+            except (LeftOut, *ODD):
                 self.left_out += 1
                 continue
             self.columns |= dict.fromkeys(columns)

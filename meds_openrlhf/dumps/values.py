@@ -19,6 +19,10 @@ _BRIEFLY.maxlevel, _BRIEFLY.maxdict, _BRIEFLY.maxlist, _BRIEFLY.maxstring = 4, 2
 _MOST = 10_000  # characters of a value that is no text
 
 
+# What a value raises of a kind that no reader foresaw; the line is left out, and the others are read.
+ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+
+
 class LeftOut(Exception):
     """Why a line is no rollout; the message goes into the summary."""
 
