@@ -41,7 +41,7 @@ NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.all
 POLL_SECONDS = 0.5
 CENSUS_SECONDS = 5.0  # between two looks for lost actors
 # The halves of an asynchronous trainer, which the driver knows only by their class names.
-HALVES = {"MedsTrainingActor": "training half", "MedsSamplesActor": "generating half"}
+HALVES = {"TrainingHalf": "training half", "GeneratingHalf": "generating half"}
 
 
 def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, console: RunConsole) -> None:

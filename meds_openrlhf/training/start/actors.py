@@ -30,13 +30,13 @@ from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.training.control import start_run_control
+from meds_openrlhf.training.loop import AsynchronousRun, SynchronousRun
 from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
 from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine import restartable_engines
 from meds_openrlhf.training.step.policy import PolicyActor
-from meds_openrlhf.training.step.trainer import MedsPPOTrainer, MedsPPOTrainerAsync
 from meds_openrlhf.training.step.update import CriticActor
 
 logger = logging.getLogger(__name__)
@@ -189,25 +189,10 @@ def _start_engines(
 def _start_trainer(
     strategy: Any, models: dict[str, Any], engines: list[Any], policy_group: Any, context: TrainerContext
 ) -> Any:
-    args = strategy.args
-    trainer_class = MedsPPOTrainerAsync if args.train.async_enable else MedsPPOTrainer
+    run = AsynchronousRun if strategy.args.train.async_enable else SynchronousRun
     # On the node of the policy's first rank, whose loss ends the run anyway; otherwise Ray would choose any node.
     beside = PlacementGroupSchedulingStrategy(policy_group, placement_group_bundle_index=0)
-    return ray.remote(num_cpus=0, scheduling_strategy=beside)(trainer_class).remote(
-        args.actor.model_name_or_path,
-        strategy=strategy,
-        actor_model_group=models["policy"],
-        critic_model_group=models.get("critic"),
-        reward_model_group=models.get("reward"),
-        reference_model_group=models.get("reference"),
-        vllm_engines=engines,
-        context=context,
-        do_sample=True,
-        max_len=args.data.max_len,
-        max_new_tokens=args.rollout.max_new_tokens,
-        temperature=args.rollout.temperature,
-        top_p=args.rollout.top_p,
-    )
+    return ray.remote(num_cpus=0, scheduling_strategy=beside)(run).remote(strategy, models, engines, context)
 
 
 def _load_models(

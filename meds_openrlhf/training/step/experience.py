@@ -43,7 +43,7 @@ from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.log import metrics_of_policy
 from meds_openrlhf.training.step.policy import Recorded
-from meds_openrlhf.training.step.samples import Generation, SampleOrder, is_right, responses_of, without_facts
+from meds_openrlhf.training.step.samples import SampleOrder, is_right, responses_of
 
 
 class StepResult(NamedTuple):
@@ -73,14 +73,17 @@ class ExperienceMaker(Estimators):
         self._has_told_of_engines = False
 
     @torch.no_grad()
-    def make_step(self, rollout_samples: list[Experience], step: int) -> StepResult:
-        """Make a step's experiences from its rollouts; replaces OpenRLHF's ``make_experience_batch``."""
-        generation = Generation.of(rollout_samples)
-        experiences = self.make_experience(self.split_rollout_samples(without_facts(rollout_samples)))
+    def make_step(self, samples: list[Experience], step: int, generated: int = 0, extras: int = 0) -> StepResult:
+        """Make a step's experiences from its samples, of which the last ``extras`` were dropped by the filter.
+
+        ``generated``: tokens that engines generated for the step. Replaces OpenRLHF's ``make_experience_batch``.
+        """
+        experiences = self.make_experience(self.split_rollout_samples(samples))
         order = SampleOrder(experiences)
         recorded = self._take_recorded(order)
-        rollouts = self._collect(experiences, order, recorded, generation, step)
-        metrics = metrics_of_policy(experiences, rollouts, generation.tokens)
+        is_extra = np.arange(len(samples)) >= len(samples) - extras
+        rollouts = self._collect(experiences, order, recorded, is_extra, step)
+        metrics = metrics_of_policy(experiences, rollouts, generated)
         self._compare_engines(metrics.get("vllm_kl", 0.0), step)
         if self.args.algo.advantage.is_correction_level == "off":  # then no update needs them
             for experience in experiences:
@@ -142,7 +145,7 @@ class ExperienceMaker(Estimators):
         experiences: list[Experience],
         order: SampleOrder,
         recorded: Recorded,
-        generation: Generation,
+        is_extra: NDArray[np.bool_],
         step: int,
     ) -> StepTable:
         """Put a step's rollouts into the order of the samples."""
@@ -173,7 +176,7 @@ class ExperienceMaker(Estimators):
             tokens=np.array([len(ids) for ids, _ in responses]),
             generated=np.concatenate([generated for _, generated in responses]),
             truncated=order.values([batch.truncated.bool() for batch in experiences]),
-            is_extra=generation.is_extra,
+            is_extra=is_extra,
             correct=correct,
             reward=reward,
             row=row,

@@ -1,14 +1,16 @@
-"""OpenRLHF's generator of rollouts, extended to lose no prompt if an engine dies or a run is resumed."""
+"""Rollouts for one training step after the other; no prompt is lost if an engine dies or a run is resumed."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
 
-import torch
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
@@ -19,12 +21,29 @@ from meds_openrlhf.training.openrlhf.access import even_batch, is_too_long, long
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
+from meds_openrlhf.training.step.log import evaluation_metrics
 from meds_openrlhf.training.step.ordered_batch import OrderedBatch, PassRate, Row, Started
-from meds_openrlhf.training.step.samples import GENERATED_TOKENS, IS_EXTRA, is_right
+from meds_openrlhf.training.step.samples import is_right
 
 
-class RolloutGenerator(SamplesGenerator):
-    """Replaces ``theirs``, OpenRLHF's generator; see the module's docstring.
+@dataclass(frozen=True)
+class Rollouts:
+    """What a step trains on; the last ``extras`` samples are of groups that dynamic filtering dropped.
+
+    ``tokens`` were generated for it, those of dropped prompts included, in ``seconds``; ``pass_rate`` percent of the
+    prompts passed the filter, None without prompts. ``state``: the data's after this step, for a checkpoint.
+    """
+
+    samples: FlatSamples
+    tokens: int = 0
+    extras: int = 0
+    pass_rate: float | None = None
+    seconds: float = 0.0
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class RolloutGenerator:
+    """Generates rollouts with the engines of a ``fleet``; data, tokenizer and responses are those of ``theirs``.
 
     ``sync_weights`` sends the policy's weights to restarted engines. It is None in asynchronous runs, which cannot do
     this from the generating process and end if all engines are lost.
@@ -37,48 +56,98 @@ class RolloutGenerator(SamplesGenerator):
         context: TrainerContext,
         sync_weights: Callable[[], None] | None,
     ) -> None:
-        prompts = PromptStream(self, theirs)
-        super().__init__(theirs.strategy, prompts, theirs.eval_dataloader, theirs.tokenizer, fleet.usable)
-        self.vllm_engines = fleet.usable  # the fleet's list itself, which OpenRLHF does not keep if it is empty
-        self._fleet = fleet
+        self.args = theirs.args
+        self._theirs, self._fleet, self._sync_weights = theirs, fleet, sync_weights
+        self._prompts = PromptStream(theirs.prompts_dataloader, theirs.tokenizer, longest_prompt(theirs.args))
         meds = context.meds
         self._threshold, self._extras = meds.penalty.correct_threshold, meds.penalty.extras
-        self._steps_left = None if meds.max_steps is None else meds.max_steps - context.first_step
-        self._sync_weights = sync_weights
+        self._steps_left = float("inf") if meds.max_steps is None else meds.max_steps - context.first_step
+        self._metrics = evaluation_metrics(meds, theirs.tokenizer) if self.evaluates else None
         self._pass_rate = PassRate()
         self._told: set[str] = set()
-        # Used by OpenRLHF: the current epoch's iterator, None once exhausted, and rollouts left over for later steps.
-        self._dataloader_iter: PromptStream | None = None
-        self._sample_buffer: list[Experience] = []
-        # What a step's generation gave beside its samples.
-        self._spare_samples: list[Experience] = []
-        self._generated_tokens = 0
+        self._episode = self._consumed = 0
+        self._buffer: list[Experience] = []  # generated for later steps
+        self._spares: list[Experience] = []
+        self._tokens = 0  # an epoch's end that is too short for a step counts for the next one
 
-    def generate_samples(self, **generate_kwargs: Any) -> tuple[list[Experience], float | None, int, bool]:
-        """Generate a step's samples; the last batch of an epoch is cut to whole mini-batches.
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are prompts to evaluate."""
+        return self._theirs.eval_dataloader is not None
 
-        Whole mini-batches of groups without a right response follow, at most ``meds.penalty.extras``. Called by
-        OpenRLHF's ``fit``. After the run's last step, returns no samples and reports exhaustion.
-        """
-        if self._steps_left is not None and self._steps_left <= 0:
-            return [], None, 0, True
-        self._fleet.keep_those_with_weights()
-        self._spare_samples = []
-        samples, passed, consumed, exhausted = super().generate_samples(**generate_kwargs)
-        if exhausted:
-            samples = self._without_surplus(samples)
-        if samples:
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on behind the step that had this ``state``."""
+        self._episode, self._consumed = state["episode"], state["total_consumed_prompts"]
+        if state["data_loader_state_dict"]:
+            self._prompts.load_state_dict(state["data_loader_state_dict"])
+
+    def generate(self) -> Rollouts | None:
+        """Generate the next step's rollouts; None after the run's last step or epoch."""
+        started = time.perf_counter()
+        while self._steps_left > 0 and self._episode < self.args.train.num_episodes:
+            episode = self._episode
+            samples, pass_rate = self._next_samples()
+            if not samples:
+                continue
+            self._steps_left -= 1
+            batch, even, tokens = len(samples), even_batch(self.args), self._tokens
+            samples = samples + self._spares[: len(self._spares) // even * even]
             self._settle_log_probs(samples)
-            batch, even = len(samples), even_batch(self.args)
-            samples = samples + self._spare_samples[: len(self._spare_samples) // even * even]
-            each = self._generated_tokens / len(samples)
-            for place, sample in enumerate(samples):
-                sample.info[GENERATED_TOKENS] = torch.tensor([each], dtype=torch.float64)
-                sample.info[IS_EXTRA] = torch.tensor([place >= batch])
-            self._generated_tokens = 0  # an epoch's end that is too short for a step counts for the next one
-        if self._steps_left is not None:
-            self._steps_left -= bool(samples)
-        return FlatSamples(samples), passed, consumed, exhausted
+            self._tokens = 0
+            state = {
+                "episode": episode,
+                "total_consumed_prompts": self._consumed,
+                "data_loader_state_dict": self._prompts.state_dict(before=self._buffered_rows()),
+            }
+            seconds = time.perf_counter() - started
+            return Rollouts(FlatSamples(samples), tokens, len(samples) - batch, pass_rate, seconds, state)
+        return None
+
+    def evaluate(self) -> dict[str, float]:
+        """Generate responses to all evaluation prompts; return their metrics."""
+        given, samples, rows = self.args.eval, list[Experience](), iter(self._theirs.eval_dataloader)
+        options = self._options(given.n_samples_per_prompt, given.temperature, with_log_probs=False)
+        exhausted = False
+        self._fleet.keep_those_with_weights()
+        with self._awake():
+            while not exhausted:
+                batch, exhausted = self._answered(rows, self.args.rollout.batch_size, options)
+                samples += batch.samples
+        assert self._metrics is not None
+        return self._metrics(self._theirs.eval_dataloader, samples, given.n_samples_per_prompt)
+
+    def _next_samples(self) -> tuple[list[Experience], float | None]:
+        """The samples of a batch and the pass rate; at an epoch's end perhaps none, cut to whole mini-batches."""
+        rollout, pass_rate = self.args.rollout, None
+        wanted = rollout.batch_size * rollout.n_samples_per_prompt
+        if not self._prompts.is_open and not self._buffer:
+            self._prompts.begin_epoch()
+        self._spares = []
+        if len(self._buffer) < wanted and self._prompts.is_open:
+            filters = self.args.algo.dynamic_filtering_enable
+            options = self._options(rollout.n_samples_per_prompt, rollout.temperature, with_log_probs=True)
+            self._fleet.keep_those_with_weights()
+            with self._awake():
+                prompts = rollout.vllm_generate_batch_size or rollout.batch_size
+                batch, exhausted = self._answered(self._prompts, prompts, options, filters)
+            if filters and batch.consumed:
+                pass_rate = len(batch.samples) / batch.consumed * 100
+            self._consumed += batch.consumed
+            self._tokens += batch.generated_tokens
+            self._buffer += batch.samples
+            self._spares = batch.spare_samples
+            rest = batch.rest()  # only with dynamic filtering
+            self._prompts.put_back(rest)
+            self._prompts.is_open = not exhausted or bool(rest)
+        samples, self._buffer = self._buffer[:wanted], self._buffer[wanted:]
+        if not self._prompts.is_open and not self._buffer:
+            self._episode += 1
+            samples = self._without_surplus(samples)
+        return samples, pass_rate
+
+    def _buffered_rows(self) -> list[Row]:
+        each = self.args.rollout.n_samples_per_prompt
+        return [([None], sample.prompts, sample.labels, sample.images) for sample in self._buffer[::each]]
 
     def _settle_log_probs(self, samples: list[Experience]) -> None:
         """Leave out the engines' log-probs if some are missing, as of agents that ask for none in a later turn.
@@ -114,32 +183,30 @@ class RolloutGenerator(SamplesGenerator):
             self._told.add(what)
             self._fleet.tell(message)
 
-    def generate_eval_samples(self, **generate_kwargs: Any) -> list[Experience]:
-        """Generate evaluation samples with the usable engines. Called by OpenRLHF's evaluations."""
-        self._fleet.keep_those_with_weights()
-        of_training = self._generated_tokens
-        samples: list[Experience] = super().generate_eval_samples(**generate_kwargs)
-        self._generated_tokens = of_training
-        return samples
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Wake engines that sleep while the policy trains, and let them sleep again."""
+        if self.args.vllm.enable_sleep:
+            batch_vllm_engine_call(self._fleet.usable, "wake_up")
+        yield
+        if self.args.vllm.enable_sleep:
+            batch_vllm_engine_call(self._fleet.usable, "sleep")
 
-    def _generate_vllm(
-        self, dataloader_iter: Iterator[Row], num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
-    ) -> tuple[list[Experience], int, bool]:
-        """Like OpenRLHF's method, but in data order, starting prompts in advance and losing none; see `OrderedBatch`.
+    def _answered(
+        self, rows: Iterator[Row], wanted: int, options: dict[str, Any], filters: bool = False
+    ) -> tuple[OrderedBatch, bool]:
+        """Answer prompts in data order until ``wanted`` pass, starting some in advance; see `OrderedBatch`.
 
-        Called by OpenRLHF's ``generate_samples`` and ``generate_eval_samples``. Returns accepted experiences, the
-        number of prompts in the batch or filtered out, and whether the prompts are exhausted.
+        Returns the batch, and whether there are no more rows.
         """
-        batch = OrderedBatch(num_prompts, self._pass_rate if dynamic_filtering else None, self._extras)
-        trains = isinstance(dataloader_iter, PromptStream)
-        options, exhausted = self._options(generate_kwargs, with_log_probs=trains), False
-        experience_of = self._process_response_into_experience
+        batch = OrderedBatch(wanted, self._pass_rate if filters else None, self._extras)
+        trains, exhausted = rows is self._prompts, False
         calls: dict[Any, Started] = {}
         while not batch.is_full:
             if (more := batch.to_start()) and not exhausted:
-                rows = _draw(dataloader_iter, more)
-                exhausted = len(rows) < more
-                calls |= {self._send(row, options): batch.start(row) for row in rows}
+                drawn = _draw(rows, more)
+                exhausted = len(drawn) < more
+                calls |= {self._send(row, options): batch.start(row) for row in drawn}
             if not calls:
                 break
             for call in self._fleet.wait(list(calls)):
@@ -154,15 +221,14 @@ class RolloutGenerator(SamplesGenerator):
                     self._tell_once(f"images{where}", f"{text}{started.row[1][0][:60]!r}")
                     batch.judge(started, [], passes=False)
                     continue
-                samples = [experience_of(response, **generate_kwargs) for response in responses]
-                passes = not (dynamic_filtering and self._is_filtered_out(samples))
+                samples = [self._sample_of(response) for response in responses]
+                passes = not (filters and self._is_filtered_out(samples))
                 batch.judge(started, samples, passes, is_spare=not passes and self._is_all_wrong(samples))
         self._fleet.cancel(list(calls))
-        self._spare_samples += batch.spare_samples
-        self._generated_tokens += batch.generated_tokens
-        if rest := batch.rest():  # only with dynamic filtering, and then the iterator is a `PromptStream`
-            dataloader_iter.put_back(rest)  # type: ignore[attr-defined]
-        return batch.samples, batch.consumed, exhausted and not rest
+        return batch, exhausted
+
+    def _sample_of(self, response: dict[str, Any]) -> Experience:
+        return self._theirs._process_response_into_experience(response, max_len=self.args.data.max_len)
 
     def _is_filtered_out(self, experiences: list[Experience]) -> bool:
         """Return whether dynamic sampling (DAPO) drops a prompt, because its mean score is outside the range."""
@@ -176,23 +242,19 @@ class RolloutGenerator(SamplesGenerator):
         """Return whether none of a prompt's responses, which have scores, is right."""
         return not any(is_right(experience, self._threshold).any() for experience in experiences)
 
-    def _options(self, generate_kwargs: dict[str, Any], with_log_probs: bool) -> dict[str, Any]:
-        """Return the arguments that all requests of a batch share, as in OpenRLHF's ``_dispatch_prompts_to_vllm``."""
-        given = generate_kwargs.get
+    def _options(self, samples: int, temperature: float, with_log_probs: bool) -> dict[str, Any]:
+        """Return the arguments that all requests of a batch share, as OpenRLHF's ``_dispatch_prompts_to_vllm`` does."""
+        rollout = self.args.rollout
         sampling = SamplingParams(
-            temperature=given("temperature", 1.0),
-            top_p=given("top_p", 1.0),
-            top_k=given("top_k", -1),
-            max_tokens=given("max_new_tokens"),
-            min_tokens=given("min_new_tokens", 1),
-            skip_special_tokens=given("skip_special_tokens", False),
+            temperature=temperature,
+            top_p=rollout.top_p,
+            top_k=-1,
+            max_tokens=rollout.max_new_tokens,
+            min_tokens=1,
+            skip_special_tokens=False,
             logprobs=0 if with_log_probs else None,  # of the token itself, and of no others
         )
-        return {
-            "sampling_params": sampling,
-            "max_length": given("max_len", 2048),
-            "num_samples": given("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt),
-        }
+        return {"sampling_params": sampling, "max_length": self.args.data.max_len, "num_samples": samples}
 
     def _send(self, row: Row, options: dict[str, Any]) -> Any:
         """Send a prompt to an engine; return the call."""
@@ -219,26 +281,25 @@ def _draw(rows: Iterator[Row], count: int) -> list[Row]:
 
 
 class PromptStream:
-    """OpenRLHF's loader of prompts, and the iterator over an epoch; prompts that were drawn too early can be put back.
+    """OpenRLHF's loader of prompts, as the iterator over an epoch; prompts that were drawn too early can be put back.
 
-    Skips prompts that are too long. The state has the loader's state, the prompts to draw first, and whether the loader
-    is drained. OpenRLHF saves only the first, and so loses prompts generated ahead and may repeat an epoch.
+    Skips prompts of more than ``longest`` tokens. The state has the loader's state, the prompts to draw first, and
+    whether the loader is drained. OpenRLHF saves only the first, and so loses prompts generated ahead and may repeat an
+    epoch.
     """
 
-    def __init__(self, generator: RolloutGenerator, theirs: SamplesGenerator) -> None:
-        self._generator = generator
-        self._loader = theirs.prompts_dataloader
-        self._tokenizer, self._longest = theirs.tokenizer, longest_prompt(theirs.args)
+    def __init__(self, loader: Any, tokenizer: Any, longest: int) -> None:
+        self._loader, self._tokenizer, self._longest = loader, tokenizer, longest
         self._rows: Iterator[Row] = iter(())  # not yet drawn in this epoch
         self._put_back: deque[Row] = deque()
         self._is_drained = True  # except for prompts that were put back
+        self.is_open = False  # whether the epoch may have more prompts
 
-    def __len__(self) -> int:
-        return len(self._loader)
+    def begin_epoch(self) -> None:
+        """Start the next epoch."""
+        self._rows, self._is_drained, self.is_open = iter(self._loader), False, True
 
     def __iter__(self) -> PromptStream:
-        """Start an epoch."""
-        self._rows, self._is_drained = iter(self._loader), False
         return self
 
     def __next__(self) -> Row:
@@ -254,19 +315,15 @@ class PromptStream:
         """Put back the prompts that were drawn last, in the order in which they were drawn."""
         self._put_back.extendleft(reversed(rows))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state after a step; the prompts of rollouts that no step has used yet come first."""
-        buffered = [
-            ([None], sample.prompts, sample.labels, sample.images)
-            for sample in self._generator._sample_buffer[:: self._generator.args.rollout.n_samples_per_prompt]
-        ]
-        first = [*buffered, *self._put_back]
+    def state_dict(self, before: list[Row]) -> dict[str, Any]:
+        """Return the state after a step; the prompts ``before``, of rollouts that no step has used yet, come first."""
+        first = [*before, *self._put_back]
         return {"loader": self._loader.state_dict(), "put_back": first, "epoch_drawn": self._is_drained}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state."""
+        """Restore a state, in the middle of its epoch."""
         self._loader.load_state_dict(state["loader"])
         if not state["epoch_drawn"]:  # otherwise, iterating over the loader would start the next epoch too early
-            iter(self)
+            self.begin_epoch()
         self._put_back.extend(state["put_back"])
-        self._generator._dataloader_iter = self  # so that OpenRLHF continues with this epoch
+        self.is_open = True

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience
-
-# In ``info``, which asynchronous runs send to the training process with the samples:
-GENERATED_TOKENS = "generated_tokens"  # a sample's part of what engines generated for its step
-IS_EXTRA = "is_extra"  # whether dynamic filtering dropped its group, which is trained on beside the batch
 
 
 class SampleOrder:
@@ -35,28 +29,6 @@ class SampleOrder:
         """Return tensors and arrays, (B,) or (B, ...) per micro-batch, as (n,) or (n, ...)."""
         flat: NDArray[Any] = np.concatenate([np.asarray(of_batch) for of_batch in of_batches])
         return flat[self.places]
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What the generation of a step tells of its samples: ``tokens`` of all responses, and which are extras (n,)."""
-
-    tokens: float
-    is_extra: NDArray[np.bool_]
-
-    @staticmethod
-    def of(samples: Sequence[Experience]) -> Generation:
-        """Read it from the samples' ``info``, where `RolloutGenerator` puts it."""
-        tokens = sum(float(sample.info.get(GENERATED_TOKENS, 0.0)) for sample in samples)
-        return Generation(tokens, np.array([bool(sample.info.get(IS_EXTRA, False)) for sample in samples]))
-
-
-def without_facts(samples: Sequence[Experience]) -> list[Experience]:
-    """Return copies of the samples without `Generation` in their ``info``, whose means would be metrics."""
-    copies = [copy.copy(sample) for sample in samples]
-    for sample in copies:
-        sample.info = {name: value for name, value in sample.info.items() if name not in (GENERATED_TOKENS, IS_EXTRA)}
-    return copies
 
 
 def responses_of(experience: Experience) -> Iterator[tuple[NDArray[np.int32], NDArray[np.bool_]]]:
