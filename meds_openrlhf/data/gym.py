@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.prepare import (
@@ -74,6 +72,8 @@ def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: No
     A training problem with the question of a held-out or an earlier one is left out, and counted. Raises ConfigError if
     there is no such task, if the task refuses its settings or has no answers, or if ``out`` cannot be written.
     """
+    from tqdm import tqdm
+
     check_writable(out)
     _require_tasks(request)
     train, counts, files = [], {}, []
