@@ -7,7 +7,7 @@ label names its problem (`meds_openrlhf.gym.problem`), so it is made here as it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from meds_openrlhf.data.prepare import (
     write,
 )
 from meds_openrlhf.data.questions import problem_id, qwen_math_prompt
-from meds_openrlhf.data.request import QWEN_MATH_SYSTEM, GymRequest
+from meds_openrlhf.data.request import PREFIX, QWEN_MATH_SYSTEM, GymRequest
 from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.gym.problem import GymLabel, GymProblem, TaskRefusedError, made_of
 
