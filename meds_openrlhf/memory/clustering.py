@@ -9,7 +9,7 @@ same labels as the hdbscan package, including its infinite densities and float32
     rows -> minimum spanning tree -> single linkage tree -> condensed tree -> excess of mass, epsilon -> labels
 
 A density (lambda) is the inverse of a distance. If distances tie, the row with the lower number comes first in every
-step. What is compiled is in `compiled`, which imports numba: only HDBSCAN needs it, equal rows are found without.
+step. What is compiled is in `compiled`, which imports numba: only HDBSCAN needs it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
         raise ValueError(f"offsets: must rise from 0 to the number of rows, {len(features)}")
     if not np.isfinite(features).all():
         raise ValueError("features: hold NaN or infinite values")
+    if not len(features):  # the report of a run without errors needs no compiler
+        return np.zeros(0, np.int32)
     if method.algorithm in ("hdbscan", "robust"):
         from meds_openrlhf.memory.compiled import hdbscan_sets
 

@@ -150,7 +150,8 @@ def _weighted(items: Sequence[Sequence[str]], fewest: int = 1) -> NDArray[np.flo
                 rarity = 1 + math.log((1 + len(items)) / (1 + having[item]))
                 row[column[item]] = (1 + math.log(number)) * rarity
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, where=lengths > 0, out=vectors).astype(np.float32)
+    unit: NDArray[np.float32] = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return unit
 
 
 def joined(vectors: NDArray[np.float32], most: int) -> NDArray[np.int64]:
@@ -167,7 +168,8 @@ def joined(vectors: NDArray[np.float32], most: int) -> NDArray[np.int64]:
     for pair in pairs[heights <= limit]:
         first, other = group[pair]
         group[group == max(first, other)] = min(first, other)
-    return np.unique(group, return_inverse=True)[1].astype(np.int64)
+    groups: NDArray[np.int64] = np.unique(group, return_inverse=True)[1].astype(np.int64)
+    return groups
 
 
 def _average_linkage(distances: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
