@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         silence_if_closed(sys.stdout)  # `--help | true`
         raise
+    except BrokenPipeError:  # the same, of which argparse says nothing from Python 3.11 on
+        return 0 if silence_if_closed(sys.stdout) else 1
     raise_limits(known.size_factor)
     reads = known.command not in WITH_RAY
     try:
