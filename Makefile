@@ -42,7 +42,7 @@ help:
 	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
-	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.12;  make release: build and check, publish nothing"
+	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.13;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
 	@echo "make docs     build the documentation as a site;  make settings: its tables of settings and metrics, Grafana's file"
 
@@ -112,9 +112,11 @@ test-base:
 	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	$(subst $(BIN),$(BASE)/bin,$(PYTEST)) --base -m "not slow and not e2e" $(PYTEST_ARGS)
 
-# Of what is committed, and the wheel tried in a fresh environment. To publish: git tag, and `uv publish dist/*`.
+# Of what is committed, and the wheel tried in fresh environments: alone, on an atlas of final answers; and with the extra
+# `atlas`, which a memory of layer logits needs. To publish: git tag, and `uv publish dist/*`.
 # PyPI does not resolve relative links, so those of its README begin with REPOSITORY.
 REPOSITORY ?=
+TRY = $(BIN)/uv tool run --isolated --python $(BIN)/python $(if $(TORCH_INDEX),--index $(TORCH_INDEX)) --from
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' meds_openrlhf/__init__.py)
 release: $(STAMP)
 	@test -n "$(REPOSITORY)" || { echo "make: REPOSITORY is not set; name the project's address: make release REPOSITORY=https://github.com/OWNER/NAME" >&2; exit 2; }
@@ -122,7 +124,8 @@ release: $(STAMP)
 	git archive HEAD | tar -x -C build/release
 	sed -i -E 's#\]\(([^():]+\.png)\)#]($(REPOSITORY)/raw/v$(VERSION)/\1)#g; s#\]\(([^():]+)\)#]($(REPOSITORY)/blob/v$(VERSION)/\1)#g' build/release/README.md
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist build/release
-	$(BIN)/uv tool run --isolated --python $(BIN)/python --from dist/*.whl meds report examples/tour_run --output build/report.html
+	$(TRY) dist/*.whl meds report examples/word_problems --out build/answers.html
+	$(TRY) "$$(echo dist/*.whl)[atlas]" meds report examples/tour_run --out build/logits.html
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
-from statistics import median
 from typing import Any, TextIO
 
 # C0 and C1 but tab and newline, marks that reorder text, and lone surrogates.
@@ -117,6 +116,8 @@ class RunConsole:
         """The estimated time left; empty for the first steps, which include startup time."""
         if len(self._durations) < 3:
             return ""
+        from statistics import median
+
         seconds = median(self._durations[-20:]) * (self._total - step)
         return f", {timedelta(seconds=round(seconds))} left"
 

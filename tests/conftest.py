@@ -29,9 +29,10 @@ FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
 # What an extra installs, or Python from 3.11 on: with --base, a test that imports one of these is skipped. Any other
 # missing module is an error.
 BEYOND_BASE = (
-    "datasets", "deepspeed", "huggingface_hub", "math_verify", "mkdocs", "mlflow", "openai", "openrlhf",
-    "pydantic", "ray", "reasoning_gym", "regex", "requests", "swanlab", "tensorboard", "tokenizers",
-    "tomllib", "torch", "transformers", "vllm", "wandb", "wandb_workspaces", "wrapt",
+    "datasets", "deepspeed", "hdbscan", "huggingface_hub", "latex2sympy2_extended", "math_verify", "matplotlib",
+    "mkdocs", "mlflow", "numba", "openai", "openrlhf", "pydantic", "ray", "reasoning_gym", "requests", "scipy",
+    "sklearn", "swanlab", "tensorboard", "tokenizers", "tomllib", "torch", "transformers", "vllm", "wandb",
+    "wandb_workspaces", "wrapt",
 )  # fmt: skip
 MISSING = re.compile(rf"No module named '({'|'.join(BEYOND_BASE)})[.']")
 
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Rooms that are about the packages of extras alone."""
-    rooms = [REPOSITORY / "tests" / name for name in ("e2e", "gpu", "training")]
+    rooms = [REPOSITORY / "tests" / name for name in ("e2e", "gpu", "tracking", "training")]
     return True if config.getoption("--base") and collection_path in rooms else None
 
 
@@ -67,6 +68,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         if item.config.getoption("--base") and MISSING.search(str(error)):
             pytest.skip(f"needs {error.name}")
         raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Or whose fixtures do."""
+    return (yield from pytest_runtest_call(item))
 
 
 class Groups(LoadScopeScheduling):

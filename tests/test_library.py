@@ -65,6 +65,7 @@ def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:
         assert f"`{name}" in page or f" {name}(" in page or f"{name}(" in page, name
 
 
+@pytest.mark.needs("numba")
 def test_what_the_page_reads_of_a_memory_is_read(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
     (reads,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "open_memory" in block]

@@ -71,7 +71,10 @@ def test_the_locks_agree() -> None:
 
 @pytest.mark.parametrize(
     ("extras", "locked"),
-    [("gpu gym track atlas", GPU), ("dev docs trl gym track swanlab mlflow judge", CPU)],
+    [
+        ("gpu gym track atlas eval", GPU),
+        ("dev docs trl gym track swanlab mlflow judge atlas eval", CPU | {"torch": GPU["torch"]}),
+    ],
     ids=["gpu", "cpu"],
 )
 def test_the_locks_hold_what_the_project_declares(extras: str, locked: dict[str, str]) -> None:

@@ -14,8 +14,7 @@ from meds_openrlhf.cli.train import quiet_start
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.loader import value_of
 from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, find_sets
-from meds_openrlhf.data.gym import PREFIX, GymRequest
-from meds_openrlhf.data.prepare import IN_BENCHMARK
+from meds_openrlhf.data.request import PREFIX, GymRequest
 from meds_openrlhf.options import add_command, pairs_of
 from meds_openrlhf.terminal import aligned, counted
 
@@ -135,6 +134,8 @@ def _overlap(prepared: Sequence[Prepared]) -> list[str]:
     benchmarks = [file.name for file in prepared if file.name != TRAINING_FILE]
     if not benchmarks or len(benchmarks) == len(prepared):
         return []
+    from meds_openrlhf.data.prepare import IN_BENCHMARK
+
     found = sum(counts.dropped[IN_BENCHMARK] for file in prepared for counts in file.counts.values())
     return [f"{counted(found, 'training question')} dropped for being in {', '.join(benchmarks)}"]
 

@@ -38,12 +38,17 @@ SUBCOMMANDS = {
 }
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.
 WITH_RAY = ("train", "doctor", "demo")
-# The extra that each command needs; the other commands need only the base installation.
+# The extra that each command needs; the other commands need only the base installation, and PACKAGES for some runs.
 EXTRAS = {
     **dict.fromkeys(("train", "eval", "plan", "doctor", "demo", "data"), "gpu"),
     "track": "track",
     "atlas": "atlas",
     "report": "judge",
+}
+# The extra that has a package which some runs or trackers need; `gpu` has all but the trackers.
+PACKAGES = {
+    **dict.fromkeys(("numba", "hdbscan", "sklearn"), "atlas"),
+    **{tracker: tracker for tracker in ("swanlab", "mlflow")},
 }
 # What to do after Ctrl-C.
 CONTINUE = {
@@ -70,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         silence_if_closed(sys.stdout)  # `--help | true`
         raise
+    except BrokenPipeError:  # the same, of which argparse says nothing from Python 3.11 on
+        return 0 if silence_if_closed(sys.stdout) else 1
     raise_limits(known.size_factor)
     reads = known.command not in WITH_RAY
     try:
@@ -107,9 +114,11 @@ def _answer(error: BaseException, command: str) -> tuple[int, str | None]:
 def _missing_extra(command: str, error: ModuleNotFoundError) -> str | None:
     """What to install so that ``command`` works; None if the error is not about an extra's package."""
     package = (error.name or "").partition(".")[0]
-    if command not in EXTRAS or package in ("", "meds_openrlhf"):
+    extra = EXTRAS.get(command)
+    if extra != "gpu":
+        extra = PACKAGES.get(package, extra)
+    if extra is None or package in ("", "meds_openrlhf"):
         return None
-    extra = package if package in ("swanlab", "mlflow") else EXTRAS[command]  # not everyone uses these trackers
     return f"{command} needs {package}, which is not installed; {how_to_install(extra)}"
 
 

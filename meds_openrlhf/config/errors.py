@@ -30,6 +30,7 @@ def suggestion(name: str, known: Iterable[object]) -> str:
 
 def how_to_install(extra: str) -> str:
     """How to install what an extra needs. The project's name on the package index is not this project's."""
-    # flash-attn needs torch to be there before it.
-    how = "`make setup-gpu`, or without a GPU `make setup`" if extra == "gpu" else f"`pip install '.[{extra}]'`"
-    return f"in a clone of the project: {how}"
+    if extra == "gpu":  # flash-attn needs torch to be there before it
+        return "in a clone of the project: `make setup-gpu`, or without a GPU `make setup`"
+    wheel = f"`pip install 'PATH/TO/meds_openrlhf-X.whl[{extra}]'`"
+    return f"in a clone of the project: `pip install '.[{extra}]'`, from a wheel: {wheel}"

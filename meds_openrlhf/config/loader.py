@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from meds_openrlhf.config.credentials import HIDDEN, credentials_in
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.section import build
 from meds_openrlhf.files import read_file
-from meds_openrlhf.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,8 @@ class RunConfig:
 
     def as_yaml(self) -> str:
         """The configuration as a YAML text that loads back to the same configuration."""
+        import yaml  # not for `meds --help`
+
         head = f"# with the variants {', '.join(self.variants)}\n" if self.variants else ""
         settings = {"meds": asdict(self.meds), **_nested(self.openrlhf)}
         return head + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
@@ -98,6 +97,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
 
 def value_of(word: str) -> Any:
     """A typed word as YAML reads it, but `#### ` stays a text, not a comment, and `Answer: (.*)`, not a mapping."""
+    from meds_openrlhf.yaml_text import parse_yaml
+
     try:
         value = parse_yaml(word)
     except ValueError:
@@ -110,6 +111,8 @@ def value_of(word: str) -> Any:
 
 def read_mapping(path: Path, name: str, *, named_by_user: bool = False) -> dict[str, Any]:
     """Read the mapping in a YAML file. Raises ConfigError about the argument ``name`` if the file does not hold one."""
+    from meds_openrlhf.yaml_text import parse_yaml
+
     try:
         content = parse_yaml(read_file(path, named_by_user=named_by_user).decode())
     except (OSError, ValueError) as error:

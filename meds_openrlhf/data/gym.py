@@ -7,12 +7,9 @@ label names its problem (`meds_openrlhf.gym.problem`), so it is made here as it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from tqdm import tqdm
 
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.data.catalog import TRAINING_FILE
@@ -29,43 +26,13 @@ from meds_openrlhf.data.prepare import (
     check_writable,
     write,
 )
-from meds_openrlhf.data.questions import QWEN_MATH_SYSTEM, problem_id, qwen_math_prompt
+from meds_openrlhf.data.questions import problem_id, qwen_math_prompt
+from meds_openrlhf.data.request import PREFIX, QWEN_MATH_SYSTEM, GymRequest
 from meds_openrlhf.features.answer import answer_in
-from meds_openrlhf.gym.problem import MOST, GymLabel, GymProblem, TaskRefusedError, made_of
+from meds_openrlhf.gym.problem import GymLabel, GymProblem, TaskRefusedError, made_of
 
-PREFIX = "gym:"
 NO_BOX = "answer fits no box"  # it has a brace too many, or is too long
 OWN_ANSWER_WRONG = "own answer wrong"  # by the task's scorer
-
-
-@dataclass(frozen=True, kw_only=True)
-class GymRequest:
-    """What to make: ``size`` training and ``held_out`` other problems of each task, with the task's ``settings``.
-
-    An answer is right if its score is at least ``threshold``. ``instruction`` is the prompt's system turn.
-    """
-
-    tasks: Sequence[str]
-    size: int = 5000
-    held_out: int = 0
-    seed: int = 0
-    threshold: float = 1.0
-    instruction: str = QWEN_MATH_SYSTEM
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError("--size", self.size, "must be at least 1.")
-        if not 0 <= self.seed <= MOST:
-            raise ConfigError("--seed", self.seed, f"must be at least 0 and at most {MOST:,}.")
-        if self.held_out < 0:
-            raise ConfigError("--held-out", self.held_out, "must be at least 0.")
-        if not 0 < self.threshold <= 1:
-            raise ConfigError("--threshold", self.threshold, "must be above 0 and at most 1, a scorer's maximum.")
-        if not self.instruction.strip() or "<|im_" in self.instruction:
-            fault = "contains a chat marker (`<|im_`)" if self.instruction.strip() else "is empty"
-            hint = f"{fault}. Write plain text that tells the model how to answer."
-            raise ConfigError("--instruction", self.instruction, hint)
 
 
 def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: None) -> list[Prepared]:
@@ -74,6 +41,8 @@ def prepare_gym(request: GymRequest, out: Path, report: Report = lambda line: No
     A training problem with the question of a held-out or an earlier one is left out, and counted. Raises ConfigError if
     there is no such task, if the task refuses its settings or has no answers, or if ``out`` cannot be written.
     """
+    from tqdm import tqdm
+
     check_writable(out)
     _require_tasks(request)
     train, counts, files = [], {}, []

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from typing import Any
 
+from meds_openrlhf.data.request import QWEN_MATH_SYSTEM
 from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.rewards.grading import is_one_value
@@ -125,9 +126,6 @@ def _listed(text: str) -> Any:
     except ValueError:
         return text
     return found if isinstance(found, list) else text
-
-
-QWEN_MATH_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 
 
 def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:

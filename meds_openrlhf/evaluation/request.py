@@ -20,7 +20,6 @@ from meds_openrlhf.config.schema import Pattern
 from meds_openrlhf.config.section import fit
 from meds_openrlhf.data.catalog import CATALOG
 from meds_openrlhf.files import lines_of, open_file, read_file, write_atomically
-from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.paths import inside
 
@@ -84,6 +83,8 @@ def read_problems(path: Path) -> list[Problem]:
         if problems.setdefault(problem.id, problem) is not problem:
             first = list(problems).index(problem.id) + 1
             raise _error(path, f"has the id {problem.id!r} twice, in lines {first} and {number}.")
+    from meds_openrlhf.gym.problem import is_label, require_made
+
     try:
         answers = enumerate((problem.answer for problem in problems.values()), start=1)
         require_made({f"line {number}": answer for number, answer in answers if is_label(answer)})

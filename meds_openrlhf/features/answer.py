@@ -121,7 +121,7 @@ def marked_answer(pattern: str, text: str) -> tuple[int, int] | None:
 
 @functools.lru_cache
 def _compiled(pattern: str) -> Any:
-    import regex  # unlike re it has a time limit; installed with transformers, not with the base installation
+    import regex  # unlike re it has a time limit
 
     return regex.compile(pattern)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, compiled, keys_of, plain
+from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, keys_of, plain
 
 UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
 NEIGHBORS = 3  # stored rows that vote on a new row, as in the reference code
@@ -61,7 +61,9 @@ def vote(sets: Sets, method: Method) -> Labels:
     """
     assigned: Labels = np.full(len(sets.new), UNASSIGNED, dtype=np.int32)
     if method.algorithm != "equal" and method.ties == "nearest":
-        _vote_nearest(sets, assigned)
+        from meds_openrlhf.memory.compiled import vote_nearest
+
+        vote_nearest(sets, assigned)
         return assigned
     find = _find_equal if method.algorithm == "equal" else _vote_smallest
     for (first, last), (start, stop) in zip(pairwise(sets.new_offsets), pairwise(sets.offsets), strict=True):
@@ -70,67 +72,25 @@ def vote(sets: Sets, method: Method) -> Labels:
     return assigned
 
 
-@compiled
-def _vote_nearest(sets: Sets, assigned: Labels) -> None:
-    """Fill ``assigned`` (m,) for all sets that have stored rows."""
-    offsets, new_offsets = sets.offsets, sets.new_offsets
-    dimensions = sets.stored.shape[1]
-    longest = np.diff(offsets).max() if len(offsets) > 1 else 0
-    columns = np.empty((dimensions, longest))  # stored rows of a set as unit vectors, transposed
-    similarity = np.empty(longest)
-    near_similarity = np.empty(NEIGHBORS)
-    near_label = np.empty(NEIGHBORS, dtype=np.int32)
-    for group in range(len(offsets) - 1):
-        first, count = offsets[group], offsets[group + 1] - offsets[group]
-        if count == 0 or new_offsets[group] == new_offsets[group + 1]:
-            continue
-        for row in range(count):
-            squares = 0.0
-            for column in range(dimensions):
-                squares += sets.stored[first + row, column] * sets.stored[first + row, column]
-            scale = 1.0 / np.sqrt(squares) if squares > 0.0 else 1.0
-            for column in range(dimensions):
-                columns[column, row] = sets.stored[first + row, column] * scale
-        for query in range(new_offsets[group], new_offsets[group + 1]):
-            # The loop over rows is inside, and each row's terms are summed in the order of its dimensions: fast without
-            # reordering sums, so exact duplicates get exactly equal similarities. The query's length does not matter.
-            similarity[:count] = 0.0
-            for dimension in range(dimensions):
-                value, column_values = sets.new[query, dimension], columns[dimension]
-                for row in range(count):
-                    similarity[row] += value * column_values[row]
-            voters = _nearest(similarity, sets.labels[first : first + count], near_similarity, near_label)
-            # The nearest row wins, unless the other two of three agree.
-            winner = 1 if voters == 3 and near_label[1] == near_label[2] else 0
-            assigned[query] = near_label[winner]
-
-
-@compiled
-def _nearest(similarity: Floats, labels: Labels, near_similarity: Floats, near_label: Labels) -> int:
-    """Put the labels of the nearest rows into ``near_label`` (k,), nearest first; return their number."""
-    filled = 0
-    for row in range(len(labels)):
-        if filled == len(near_label) and similarity[row] <= near_similarity[filled - 1]:
-            continue  # not among the nearest: by far the most frequent case
-        place = min(filled, len(near_label) - 1)
-        while place > 0 and similarity[row] > near_similarity[place - 1]:
-            near_similarity[place], near_label[place] = near_similarity[place - 1], near_label[place - 1]
-            place -= 1
-        near_similarity[place], near_label[place] = similarity[row], labels[row]
-        filled = min(filled + 1, len(near_label))
-    return filled
-
-
-@compiled
-def _sizes_of(assigned: Labels, new_offsets: Any, labels: Labels, offsets: Any, smallest: int) -> Labels:
+def _sizes_of(
+    assigned: Labels, new_offsets: NDArray[np.int64], labels: Labels, offsets: NDArray[np.int64], smallest: int
+) -> Labels:
     """Return the number of ``labels`` (n,) of its set that equal each of ``assigned`` (m,); 0 below ``smallest``."""
+    counted, counts = np.unique(_in_sets(labels, offsets), return_counts=True)
+    wanted = _in_sets(assigned, new_offsets)
+    place = np.searchsorted(counted, wanted)
+    known = (assigned >= smallest) & (place < len(counted))
+    known[known] = counted[place[known]] == wanted[known]
     sizes = np.zeros(len(assigned), np.int32)
-    for group in range(len(offsets) - 1):
-        for query in range(new_offsets[group], new_offsets[group + 1]):
-            if assigned[query] >= smallest:
-                for row in range(offsets[group], offsets[group + 1]):
-                    sizes[query] += labels[row] == assigned[query]
+    sizes[known] = counts[place[known]]
     return sizes
+
+
+def _in_sets(labels: Labels, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a number for each label (n,) that is the same for equal labels of a set, and not in two sets."""
+    group = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    in_sets: NDArray[np.int64] = (group << 32) + labels
+    return in_sets
 
 
 def _vote_smallest(new: Floats, stored: Floats, labels: Labels) -> list[int]:

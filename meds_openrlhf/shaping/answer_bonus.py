@@ -6,13 +6,16 @@ docs/recipes/rivals.md.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11's typing
 
 
 class AnswerBonus(Method):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import MedsSettings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11's typing
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]

@@ -5,13 +5,16 @@ The memory decides which rollouts are clustered and whether noise counts as a cl
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Floats, Method, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11's typing
 
 
 class Penalty(Method):

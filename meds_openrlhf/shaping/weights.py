@@ -6,13 +6,16 @@ Normalization divides by the deviation of a group, so a penalty subtracted from 
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.shaping.method import Advantages, Bools, Change, Floats, Method, Step
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11's typing
 
 LOWEST, HIGHEST = 0.25, 4.0  # limits of a weight, before the mean is made 1 again
 KAPPA = 0.25  # minus the mean advantage of a group without a right response

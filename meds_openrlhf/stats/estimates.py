@@ -26,7 +26,6 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 RIGHT = 0  # vote for the right answer, in any notation
 NO_VOTE = -1  # vote of a sample without an answer
@@ -55,6 +54,8 @@ def pass_at_k(n: int, right: ArrayLike, k: int) -> Array:
     ``right`` (P,) int counts each problem's right samples c: 1 - C(n - c, k) / C(n, k), the unbiased estimator of Chen
     et al. 2021 ("Evaluating Large Language Models Trained on Code", Section 2.1), for 1 <= k <= n.
     """
+    from scipy import stats  # takes half a second to import, and reports of a run do not need it
+
     return np.asarray(stats.hypergeom.sf(0, n, right, k))
 
 
@@ -138,6 +139,8 @@ def _reweighted_means(values: Array, corners: Corners, resamples: int, random: n
 
 def interquartile_mean(values: Sequence[float | None]) -> float:
     """The mean of the middle half of the values, where a quarter is rounded down: 3 of 5, 9 of 15."""
+    from scipy import stats
+
     return float(stats.trim_mean(values, 0.25))
 
 
@@ -146,6 +149,8 @@ def bootstrap_interval(differences: Array) -> Interval:
 
     Student's quantile in place of the normal one, and sqrt(S / (S - 1)) because a resample's deviation is too small.
     """
+    from scipy import stats
+
     tasks, seeds = differences.shape
     drawn = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, tasks, seeds))
     resampled = np.take_along_axis(differences[np.newaxis], drawn, axis=-1).mean(axis=(-2, -1))
@@ -156,6 +161,8 @@ def bootstrap_interval(differences: Array) -> Interval:
 
 def t_interval(differences: Array) -> Interval:
     """Student's interval of the mean of paired differences (T, S): seeds vary within their task, T (S - 1) degrees."""
+    from scipy import stats
+
     tasks, seeds = differences.shape
     error = np.sqrt(differences.var(axis=1, ddof=1).sum() / seeds) / tasks
     half = stats.t.ppf((1 + LEVEL) / 2, tasks * (seeds - 1)) * error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.spatial.distance import squareform
 
 from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.themes.departure import NO_CALCULATION, ROLES, Departure, Problem
@@ -18,9 +17,27 @@ from meds_openrlhf.themes.departure import NO_CALCULATION, ROLES, Departure, Pro
 MOST_THEMES = 20
 NEAR = 0.65  # cosine distance below which clusters are of one theme, however few themes there are
 NO_THEME = -1
+MOST_ITEMS = 4_000  # phrases that clusters are compared by
 RELATION, CALCULATION, WORDS = 0.5, 0.3, 1.0  # weights of what is compared
 _COMPARED, _NAMED = 3, 5  # words of the longest phrase, to compare clusters and to name themes
 _USUAL = 0.4  # the share of a theme's responses that have what it is named by
+# Words of more than two letters that hold a sentence together and say nothing of its subject.
+_FUNCTION_WORDS = frozenset((
+    "about", "above", "across", "after", "again", "against", "all", "almost", "along", "already", "also", "although",
+    "always", "among", "and", "another", "any", "are", "around", "because", "been", "before", "behind", "being",
+    "below", "beside", "besides", "between", "beyond", "both", "but", "can", "cannot", "could", "did", "does", "down",
+    "during", "each", "eight", "either", "else", "enough", "even", "ever", "every", "except", "few", "first", "five",
+    "for", "four", "from", "further", "get", "gets", "got", "had", "has", "have", "having", "hence", "her", "here",
+    "hers", "him", "his", "how", "however", "indeed", "into", "its", "itself", "last", "least", "less", "let", "many",
+    "may", "might", "more", "moreover", "most", "much", "must", "neither", "never", "next", "nine", "nor", "not", "now",
+    "off", "often", "once", "one", "only", "onto", "other", "others", "otherwise", "our", "ours", "out", "over", "own",
+    "per", "perhaps", "put", "rather", "same", "see", "seven", "several", "shall", "she", "should", "since", "six",
+    "some", "still", "such", "ten", "than", "that", "the", "their", "theirs", "them", "then", "there", "therefore",
+    "these", "they", "this", "those", "though", "three", "through", "throughout", "thus", "together", "too", "toward",
+    "towards", "two", "under", "unless", "until", "upon", "very", "via", "was", "well", "were", "what", "when", "where",
+    "whereas", "whether", "which", "while", "who", "whom", "whose", "why", "will", "with", "within", "without", "would",
+    "yet", "you", "your", "yours",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,31 +131,74 @@ def phrase_vectors(texts: Sequence[Sequence[Sequence[str]]]) -> NDArray[np.float
 
 
 def _weighted(items: Sequence[Sequence[str]], fewest: int = 1) -> NDArray[np.float32]:
-    """Return unit vectors (k, v) of how often each cluster has each item, weighted by how rare the item is."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped]
+    """Return unit vectors (k, v) of how often each cluster has each item, weighted by how rare the item is.
 
-    weights = TfidfVectorizer(
-        analyzer=lambda of_cluster: of_cluster, min_df=fewest, max_features=4_000, sublinear_tf=True, dtype=np.float32
-    )
-    try:
-        vectors: NDArray[np.float32] = weights.fit_transform(items).toarray()
-    except ValueError:  # there is none
-        vectors = np.zeros((len(items), 1), np.float32)
-    return vectors
+    With n items of a kind, a cluster has the term frequency 1 + ln(n), and the weight is smoothed: as if one more
+    cluster had every item. Items of fewer than ``fewest`` clusters are left out, and so are all but the `MOST_ITEMS`
+    that are most frequent. A cluster without any item has a zero row; v is at least 1.
+    """
+    counts = [Counter(some) for some in items]
+    having = Counter(item for some in counts for item in some)
+    everywhere = Counter(item for some in items for item in some)
+    known = sorted(item for item, clusters in having.items() if clusters >= fewest)
+    frequent = sorted(known, key=everywhere.__getitem__, reverse=True)[:MOST_ITEMS]  # stable: in order if as frequent
+    column = {item: number for number, item in enumerate(sorted(frequent))}
+    vectors = np.zeros((len(items), max(len(column), 1)))
+    for row, some in zip(vectors, counts):
+        for item, number in some.items():
+            if item in column:
+                rarity = 1 + math.log((1 + len(items)) / (1 + having[item]))
+                row[column[item]] = (1 + math.log(number)) * rarity
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return unit
 
 
 def joined(vectors: NDArray[np.float32], most: int) -> NDArray[np.int64]:
-    """Return the group (k,) of each of the unit vectors (k, v), by average linkage.
+    """Return the group (k,) of each of the unit vectors (k, v), by average linkage; k is at least 1.
 
-    Vectors nearer than `NEAR` are joined, and then others until there are at most ``most`` groups.
+    Vectors nearer than `NEAR` are joined, and then others until there are at most ``most`` groups. Groups are numbered
+    in the order of their first vectors.
     """
-    if len(vectors) == 1:
-        return np.zeros(1, np.int64)
-    distances = np.clip(1 - vectors @ vectors.T, 0, None)
-    tree = linkage(squareform(distances, checks=False), "average")
-    joins = int((tree[:, 2] < NEAR).sum())
-    groups: NDArray[np.int64] = fcluster(tree, min(most, len(vectors) - joins), "maxclust").astype(np.int64) - 1
+    distances = np.clip(1 - vectors @ vectors.T, 0, None).astype(np.float64)
+    pairs, heights = _average_linkage(distances)
+    joins = max(int((heights < NEAR).sum()), len(vectors) - most)
+    limit = np.sort(heights)[joins - 1] if joins > 0 else -1.0
+    group = np.arange(len(vectors))
+    for pair in pairs[heights <= limit]:
+        first, other = group[pair]
+        group[group == max(first, other)] = min(first, other)
+    groups: NDArray[np.int64] = np.unique(group, return_inverse=True)[1].astype(np.int64)
     return groups
+
+
+def _average_linkage(distances: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the pairs (k - 1, 2) that average linkage joins, and their distances (k - 1,); overwrites ``distances``.
+
+    Each of a pair stands for its group at that time. Chains of nearest neighbors (Murtagh 1983) find the pairs in the
+    time of k ** 2 distances, but not from the nearest on. Of equally near ones the first is joined.
+    """
+    count = len(distances)
+    np.fill_diagonal(distances, np.inf)
+    sizes = np.ones(count)
+    pairs, heights, chain = np.empty((count - 1, 2), np.int64), np.empty(count - 1), list[int]()
+    for step in range(count - 1):
+        if not chain:
+            chain.append(int(np.flatnonzero(sizes)[0]))
+        while True:
+            row = distances[chain[-1]]
+            nearest = int(row.argmin())
+            if len(chain) > 1 and row[chain[-2]] <= row[nearest]:
+                break
+            chain.append(nearest)
+        gone, kept = pairs[step] = sorted((chain.pop(), chain.pop()))
+        heights[step], total = distances[gone, kept], sizes[gone] + sizes[kept]
+        means = (sizes[gone] * distances[gone] + sizes[kept] * distances[kept]) / total
+        distances[kept] = distances[:, kept] = means
+        distances[gone] = distances[:, gone] = np.inf
+        distances[kept, kept] = np.inf
+        sizes[gone], sizes[kept] = 0, total
+    return pairs, heights
 
 
 def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[Departure]], themes: int) -> list[str]:
@@ -184,10 +244,8 @@ def _telling(counts: Counter[str], everywhere: Counter[str], own: int, others: i
 
 def _language(phrase: str) -> float:
     """The number of a phrase's words of language that mean something, less half of the others."""
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
     words = phrase.split()
     known = sum(
-        len(word) > 2 and word.isalpha() and word not in ROLES and word not in ENGLISH_STOP_WORDS for word in words
+        len(word) > 2 and word.isalpha() and word not in ROLES and word not in _FUNCTION_WORDS for word in words
     )
     return max(known - 0.5 * (len(words) - known), 0)

@@ -1,4 +1,4 @@
-"""The commands as `pip install .` leaves them, without any extra."""
+"""The commands as `pip install .` leaves them, without any extra or with some."""
 
 import os
 import re
@@ -12,23 +12,23 @@ from packaging.requirements import Requirement
 REPOSITORY = Path(__file__).parents[2]
 
 
-def base_packages() -> set[str]:
-    """Distributions that the project needs without extras, directly or not."""
+def packages(*extras: str) -> set[str]:
+    """Distributions that the project needs, directly or not, with these extras."""
     found: set[str] = set()
-    waiting = [Requirement(line) for line in distribution("meds-openrlhf").requires or []]
+    waiting = [(Requirement(line), ("", *extras)) for line in distribution("meds-openrlhf").requires or []]
     while waiting:
-        requirement = waiting.pop()
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        requirement, asked = waiting.pop()
+        applies = requirement.marker is None or any(requirement.marker.evaluate({"extra": one}) for one in asked)
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
         if applies and name not in found:
             found.add(name)
-            waiting += [Requirement(line) for line in distribution(name).requires or []]
+            waiting += [(Requirement(line), ("",)) for line in distribution(name).requires or []]
     return found
 
 
-def make_site(folder: Path) -> Path:
+def make_site(folder: Path, *extras: str) -> Path:
     """A folder to import from that holds these packages alone, as links to the installed ones."""
-    for name in base_packages():
+    for name in packages(*extras):
         for file in distribution(name).files or []:
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (folder / top).is_symlink():

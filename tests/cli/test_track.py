@@ -11,6 +11,7 @@ import pytest
 
 from meds_openrlhf.cli import track
 from meds_openrlhf.cli.main import main
+from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.tracking import sending
 from tests.cli.conftest import Meds
 from tests.processes import DEADLINE
@@ -35,8 +36,8 @@ def test_a_trackers_missing_package_and_a_folder_without_a_run_are_one_line(
     monkeypatch.setitem(sys.modules, package, None)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    how = f"in a clone of the project: `pip install '.[{package}]'`"
-    assert meds.refusal("track", run.paths.root) == f"track needs {package}, which is not installed; {how}"
+    said = meds.refusal("track", run.paths.root)
+    assert said == f"track needs {package}, which is not installed; {how_to_install(package)}"
     run.paths.config.unlink()
     no_run = f"RUN={run.paths.root}: contains no run, since it has no config.yaml."
     assert meds.refusal("track", run.paths.root) == no_run

@@ -14,6 +14,8 @@ from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.gym.problem import GymProblem, made_of
 from meds_openrlhf.rewards.grading import verdict
 
+pytestmark = pytest.mark.needs("reasoning_gym")
+
 SMALL = ["--set", "min_terms=2", "--set", "max_terms=2", "--set", "min_digits=1", "--set", "max_digits=1"]
 
 

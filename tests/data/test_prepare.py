@@ -167,6 +167,7 @@ def test_a_set_that_fails_leaves_the_files_as_they_were(sources: list[Source], t
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.needs("math_verify")
 def test_a_training_file_that_was_not_compared_with_a_benchmark_is_noted(sources: list[Source], tmp_path: Path) -> None:
     lines: list[str] = []
     repeated = source(tmp_path, "math", [{"problem": "B", "level": "Level 3", "solution": "\\boxed{1}"}])

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from meds_openrlhf.config.method import PRESETS, Method
-from meds_openrlhf.memory.clustering import (
+from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.compiled import (
     _excess_of_mass,
     _single_linkage,
     automatic_epsilon,
-    cluster_sets,
     drop_scatter,
     hdbscan_sets,
 )

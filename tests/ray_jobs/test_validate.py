@@ -38,6 +38,7 @@ def test_every_check_says_what_it_proves_and_names_commands_that_exist(path: Pat
             assert (REPOSITORY / file).exists()
 
 
+@pytest.mark.needs("wrapt")
 def test_the_runs_for_one_gpu_are_accepted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(placing, "find_shape", found_shape)

@@ -108,7 +108,7 @@ def test_rollouts_without_an_answer_are_themes_by_count_and_every_clustered_one_
     assert atlas is not None
     found = themes_of([atlas])
     assert found is not None
-    assert found.names == [UNANSWERED, "“guess”", SUMS, REST, CUT_OFF]
+    assert found.names == [UNANSWERED, SUMS, "“guess”", REST, CUT_OFF]
     assert [len(found.runs[0].at(number)) for number in range(5)] == [5, 4, 4, 2, 2]
     assert [example["label"] for example in found.runs[0].examples[0]] == [None]
     assert found.runs[0].examples[0][0]["p"] == [(0, "I wonder")]

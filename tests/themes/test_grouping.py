@@ -3,7 +3,15 @@
 import numpy as np
 
 from meds_openrlhf.rollouts.texts import ResponseText
-from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
+from meds_openrlhf.themes.grouping import (
+    NO_THEME,
+    ClusterTexts,
+    PromptTexts,
+    Themes,
+    by_departure,
+    joined,
+    phrase_vectors,
+)
 
 SIZES = np.array([2, 3, 9, 4, 2])
 
@@ -65,3 +73,29 @@ def test_no_more_themes_than_wanted_and_no_name_twice() -> None:
     assert len(found.names) == len(set(found.names)) == 7
     assert (np.diff(np.bincount(found.theme, sizes)) <= 0).all()
     assert by_departure(clusters, sizes, 7).theme.tolist() == found.theme.tolist()
+
+
+def test_phrases_count_by_the_logarithm_and_by_how_rare_they_are_and_those_of_one_cluster_not_at_all() -> None:
+    found = phrase_vectors([[["a"], ["a"], ["b"]], [["a"], ["b"], ["b"]], [["b"], ["c"]]])
+    rare = 1 + np.log(4 / 3)  # a is in two of three clusters, b in all
+    rows = np.array([[(1 + np.log(2)) * rare, 1], [rare, 1 + np.log(2)], [0, 1]])
+    np.testing.assert_allclose(found, rows / np.linalg.norm(rows, axis=1, keepdims=True), rtol=1e-6)
+    assert found.dtype == np.float32
+    assert phrase_vectors([[["a"]], [["b"]]]).tolist() == [[0], [0]]
+
+
+def test_groups_are_joined_by_average_distance_as_scipy_joins_them() -> None:
+    from scipy.cluster import hierarchy
+
+    generator = np.random.default_rng(0)
+    for count in (1, 2, 3, 40, 40):
+        vectors = generator.integers(-1, 3, (count, 4)).astype(np.float32)  # with copies and ties
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        found = joined(vectors, most=5)
+        assert found[0] == 0
+        if count > 1:
+            distances = np.clip(1 - vectors @ vectors.T, 0, None)
+            tree = hierarchy.linkage(distances[np.triu_indices(count, 1)], "average")
+            groups = min(5, count - int((tree[:, 2] < 0.65).sum()))
+            expected = hierarchy.fcluster(tree, groups, "maxclust")
+            assert [*map([*dict.fromkeys(expected)].index, expected)] == found.tolist()

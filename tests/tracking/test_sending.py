@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.tracking import sending
 from meds_openrlhf.tracking.sending import Trackers, new_lines
 from meds_openrlhf.tracking.trackers import TRACKERS, RunLine
@@ -205,7 +206,7 @@ def test_a_missing_package_is_one_line_that_names_its_extra(run: WrittenRun, mon
     trackers = Trackers(run.paths, ["tensorboard", "wandb", "swanlab"])
     said = follow_until(trackers, lambda said: len(said) == 2 and run.on_the_board() == [1])
     assert sorted(said) == [
-        f"SwanLab: swanlab is not installed; in a clone of the project: `pip install '.[swanlab]'`. {way_on(run)}",
-        f"W&B: wandb is not installed; in a clone of the project: `pip install '.[track]'`. {way_on(run)}",
+        f"SwanLab: swanlab is not installed; {how_to_install('swanlab')}. {way_on(run)}",
+        f"W&B: wandb is not installed; {how_to_install('track')}. {way_on(run)}",
     ]
     assert trackers.finish(DEADLINE) == [run.rest_of("W&B, SwanLab")]
