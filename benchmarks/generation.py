@@ -16,7 +16,7 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, product
@@ -184,6 +184,17 @@ def answer(prompt: str, filtered: float) -> tuple[list[int], list[dict[str, Any]
     return lengths, responses
 
 
+class Prompts:
+    """An endless loader of numbers."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return (([""], [str(number)], [""], [None]) for number in count())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return no state."""
+        return {}
+
+
 def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, ahead: bool) -> list[tuple[int, float]]:
     """Return the prompts used and the simulated seconds of the real generator's steps; ``ahead``: as it is."""
     flags = {
@@ -197,17 +208,17 @@ def run_steps(make_fleet: Callable[[], SimulatedFleet], batch: int, steps: int, 
         "vllm.num_engines": 1,
     }
     strategy, fleet = SimpleNamespace(args=parse_openrlhf_arguments(flags)), cast("Any", make_fleet())
-    prompts = (([""], [str(number)], [""], [None]) for number in count())
     context: Any = SimpleNamespace(meds=MedsSettings(run_dir="unused"), first_step=0)
-    theirs = SamplesGenerator(strategy, prompts, None, None, [])
+    theirs = SamplesGenerator(strategy, Prompts(), None, None, [])
     generator: Any = RolloutGenerator(theirs, fleet, context, sync_weights=None)
     if not ahead:
         generator._pass_rate = None
     found = []
     for _ in range(steps):
         generator._fleet = fleet = make_fleet()
-        _, _, used, _ = generator.generate_samples(max_len=CUT + 1024, max_new_tokens=CUT)
-        found.append((used, fleet.now))
+        before = generator._consumed
+        generator.generate()
+        found.append((generator._consumed - before, fleet.now))
     return found
 
 

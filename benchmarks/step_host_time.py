@@ -53,7 +53,7 @@ from meds_openrlhf.training.step.engine_fleet import EngineFleet, EngineStatus
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.policy import Recorded
 from meds_openrlhf.training.step.rollout import RolloutGenerator
-from meds_openrlhf.training.step.trainer import EngineSync, MedsTraining
+from meds_openrlhf.training.step.trainer import Trainer
 from ray_jobs.validate.random_model import VOCABULARY, large_tokenizer
 
 LAYERS = 28
@@ -128,6 +128,14 @@ class _StubRank:
     empty_cache = broadcast_to_vllm = reload_states = offload_states = nothing
 
 
+class Prompts(list[Any]):
+    """A loader of prompts in their order."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return no state."""
+        return {}
+
+
 class StubGroup(RayActorGroup):  # type: ignore[misc]
     """OpenRLHF's group of ranks, played by a few `_StubRank` actors."""
 
@@ -143,25 +151,28 @@ class PlainTrainer(BasePPOTrainer):  # type: ignore[misc]
     save_logs_and_checkpoints = nothing
 
 
-class OurTrainer(MedsTraining, PlainTrainer, EngineSync):
-    """Our trainer, without what concerns data sets and evaluation."""
-
-
-def step_of(trainer: Any, generator: Any, settle: Callable[[], None] = lambda: None) -> Step:
+def step_of(
+    generate: Callable[[], Any], train: Callable[[Any, int], Any], settle: Callable[[], None] = lambda: None
+) -> Step:
     """Return a function that runs one step and returns its seconds by phase; ``settle`` follows, not timed."""
 
     def step(number: int) -> dict[str, float]:
         started = time.perf_counter()
-        samples, *_ = generator.generate_samples(max_len=trainer.args.data.max_len)
+        samples = generate()
         generated = time.perf_counter()
-        status, _ = trainer.train_step(samples, number)
-        trained = time.perf_counter()
-        trainer.save_logs_and_checkpoints(number + 1, status, {})
+        train(samples, number)
         total = time.perf_counter() - started
         settle()  # the rest of the rollout log, which on a cluster is done on other cores
-        return {"generation calls": generated - started, "train step": trained - generated, "total": total}
+        generation = generated - started
+        return {"generation calls": generation, "train step": total - generation, "total": total}
 
     return step
+
+
+def plain_step(trainer: Any, generator: Any) -> Step:
+    """Return a step of OpenRLHF's classes."""
+    longest = trainer.args.data.max_len
+    return step_of(lambda: generator.generate_samples(max_len=longest)[0], trainer.train_step)
 
 
 def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, meds: Any, paths: RunPaths) -> Step:
@@ -175,11 +186,14 @@ def our_step(strategy: Any, prompts: list[Any], tokenizer: Any, engines: Any, me
     recorder = ray.remote(num_cpus=0)(RolloutRecorder).remote(paths, reader, meds.tracking.rollouts)
     context = TrainerContext(meds, paths, start_run_control(paths), pool, feature, recorder, first_step=0)
     group, fleet = StubGroup(records=True), EngineFleet(engines, print)
-    models = {"critic_model_group": None, "reward_model_group": None, "reference_model_group": None}
-    given: dict[str, Any] = {"strategy": strategy, "tokenizer": tokenizer, "vllm_engines": engines}
-    trainer = OurTrainer(context=context, actor_model_group=group, **models, **given)
-    theirs = SamplesGenerator(prompts_dataloader=prompts, eval_dataloader=None, **given)
-    return step_of(trainer, RolloutGenerator(theirs, fleet, context, sync_weights=None), trainer._rollouts.flush)
+    trainer = Trainer(strategy, {"policy": group}, fleet, tokenizer, context)
+    theirs = SamplesGenerator(strategy, prompts, None, tokenizer, engines)
+    generator = RolloutGenerator(theirs, fleet, context, sync_weights=None)
+
+    def train(rollouts: Any, number: int) -> None:
+        trainer.finish_step(number + 1, trainer.step(rollouts, number + 1), rollouts.state)
+
+    return step_of(generator.generate, train, trainer._rollouts.flush)
 
 
 def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[dict[str, float]]]:
@@ -200,13 +214,14 @@ def measure(mean: int, cut: int, rounds: int, prompt_count: int) -> list[list[di
     plain, ours = (SimpleNamespace(args=parse_openrlhf_arguments(flags)) for _ in range(2))
     tokenizer = large_tokenizer()
     texts = [f"Question {number}: " + "find the value of x. " * 20 for number in range(prompt_count)]
-    prompts = [(["d"], [text], ["1"], [None]) for text in texts] * (rounds + 2)  # an epoch is longer than this
+    rows = [(["d"], [text], ["1"], [None]) for text in texts]
+    prompts = Prompts(rows * (rounds + 2))  # an epoch is longer than this
     given = mean, cut, texts, plain.args.rollout.n_samples_per_prompt
     plain_engines, our_engines = ([_StubEngine.remote(*given, own) for _ in range(PROCESSES)] for own in (False, True))
     plain_trainer = PlainTrainer(plain, StubGroup(records=False), None, None, None, plain_engines, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         steps = (
-            step_of(plain_trainer, SamplesGenerator(plain, prompts, None, tokenizer, plain_engines)),
+            plain_step(plain_trainer, SamplesGenerator(plain, prompts, None, tokenizer, plain_engines)),
             our_step(ours, prompts, tokenizer, our_engines, config.meds, RunPaths(Path(folder))),
         )
         found = [[step(number) for step in steps] for number in range(rounds + 1)]

@@ -189,10 +189,7 @@ def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_with
     dapo = plain_maker(args).make_experience_batch(recorded_rollouts(rewards=rewards))
     maker, _ = memory_maker(args, tmp_path, form=form, extras=2, alpha=0.0)
     use_sizes(maker, sizes)
-    samples = recorded_rollouts(rewards=rewards)
-    for number, sample in enumerate(samples):
-        sample.info["is_extra"] = torch.tensor([number >= 4])
-    experiences = maker.make_step(samples, 1).experiences
+    experiences = maker.make_step(recorded_rollouts(rewards=rewards), 1, extras=8).experiences
     found, before = by_sample(experiences, "advantages"), by_sample(dapo, "advantages")
     assert torch.equal(found[:4], before[:4])
     weights = [0.5, 0.5, 0.5, 2.5] if form == "weights" else [1.0] * 4

@@ -184,16 +184,10 @@ def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_div
         np.testing.assert_array_equal(found, FeatureTransform().select(logits))
 
 
-def test_what_the_generation_tells_is_taken_out_of_the_samples() -> None:
-    samples = recorded_rollouts()
-    for number, sample in enumerate(samples):
-        sample.info |= {"generated_tokens": torch.tensor([50.0]), "is_extra": torch.tensor([number >= 8])}
-    result = our_maker(arguments()).make_step(samples, 1)
+def test_what_the_generation_tells_is_part_of_the_step() -> None:
+    result = our_maker(arguments()).make_step(recorded_rollouts(), 1, generated=600, extras=4)
     assert result.metrics["rollout/generated_tokens"] == 600
     assert result.rollouts.is_extra.tolist() == [False] * 8 + [True] * 4
-    for experience in result.experiences:  # a mean of them would be a metric of OpenRLHF's
-        assert not {"generated_tokens", "is_extra"} & experience.info.keys()
-    assert all("is_extra" in sample.info for sample in samples)  # which are as they were
 
 
 def test_responses_without_a_reward_end_the_run() -> None:

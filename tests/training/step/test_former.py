@@ -62,9 +62,7 @@ def test_an_update_is_the_former_one(
     use_sizes(maker, sizes)
     meds = maker._context.meds
     samples = recorded_rollouts(rewards=rewards)
-    for sample, extra in zip(samples, is_extra.tolist()):
-        sample.info["is_extra"] = torch.tensor([extra])
-    found = maker.make_step(samples, 3).experiences
+    found = maker.make_step(samples, 3, extras=int(is_extra.sum())).experiences
 
     plain = our_maker(args)
     experiences = plain.make_experience(plain.split_rollout_samples(recorded_rollouts(rewards=rewards)))

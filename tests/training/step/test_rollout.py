@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,7 +75,7 @@ def arguments(batch: int, at_once: int, filtering: bool = False, even_batch: int
         "rollout.batch_size": batch, "rollout.vllm_generate_batch_size": at_once, "rollout.micro_batch_size": 1,
         "train.batch_size": even_batch, "train.micro_batch_size": 1, "vllm.enable_sleep": False,
         "algo.dynamic_filtering_enable": filtering, "algo.dynamic_filtering_range": (0.5, 2.0),
-        "train.async_enable": at_once > batch,
+        "train.async_enable": at_once > batch, "train.num_episodes": 100,
     })  # fmt: skip
 
 
@@ -102,6 +103,12 @@ def make_generator(
     return RolloutGenerator(theirs, fleet, context, sync_weights)
 
 
+def next_samples(generator: RolloutGenerator) -> list[Experience]:
+    """Of the next step; none after the last."""
+    step = generator.generate()
+    return [] if step is None else step.samples
+
+
 def prompts_of(experiences: list[Experience]) -> list[int]:
     return [int(one.prompts[0]) for one in experiences]
 
@@ -110,31 +117,32 @@ def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once() -
     fleet = InstantFleet()
     generator = make_generator(fleet, arguments(4, 4, even_batch=4), 7)
     for _ in range(2):
-        assert len(generator.generate_samples()[0]) == 4 * SAMPLES
-        last, _, _, exhausted = generator.generate_samples()  # 3 prompts, 6 responses
-        assert (len(last), exhausted) == (4, True)
+        assert len(next_samples(generator)) == 4 * SAMPLES
+        assert len(next_samples(generator)) == 4  # 3 prompts, 6 responses
     assert fleet.told == ["skipping the epoch's last 2 responses: the last step needs a multiple of 4"]
 
 
 def test_after_the_last_step_nothing_is_generated() -> None:
     generator = make_generator(InstantFleet(), arguments(4, 4), 20, max_steps=2)
-    assert [len(generator.generate_samples()[0]) for _ in range(2)] == [4 * SAMPLES] * 2
-    generator.vllm_engines.clear()  # nobody could
-    assert generator.generate_samples() == ([], None, 0, True)
+    assert [len(next_samples(generator)) for _ in range(2)] == [4 * SAMPLES] * 2
+    generator._fleet.usable.clear()  # nobody could
+    assert generator.generate() is None
     part = make_generator(InstantFleet(), arguments(4, 4, even_batch=8), 5, max_steps=2)
-    made = [len(part.generate_samples()[0]) for _ in range(5)]
-    assert made == [4 * SAMPLES, 0, 4 * SAMPLES, 0, 0]  # a batch without responses is no step
+    made = [len(next_samples(part)) for _ in range(3)]
+    assert made == [4 * SAMPLES, 4 * SAMPLES, 0]  # a batch without responses is no step
     done = make_generator(InstantFleet(), arguments(4, 4), 20, first_step=2, max_steps=2)
-    assert done.generate_samples() == ([], None, 0, True)
+    assert done.generate() is None
 
 
 def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart() -> None:
     """Prompts from 100 on have three tokens, and two are left to them."""
     through, resumed = (make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110) for _ in range(2))
-    first = prompts_of(through.generate_samples()[0])
-    resumed.prompts_dataloader.load_state_dict(through.prompts_dataloader.state_dict())
+    step = through.generate()
+    assert step is not None
+    first = prompts_of(step.samples)
+    resumed.resume(step.state)
     for generator in (through, resumed):
-        rest = [prompt for _ in range(2) for prompt in prompts_of(generator.generate_samples()[0])]
+        rest = [prompt for _ in range(2) for prompt in prompts_of(next_samples(generator))]
         assert sorted({*first, *rest}) == list(range(100))
         assert len(rest) == 60 * SAMPLES
 
@@ -150,9 +158,9 @@ class ShortOfRoom(InstantFleet):
 def test_prompts_that_are_too_long_with_their_images_are_dropped_and_said_once(filtering: bool) -> None:
     fleet = ShortOfRoom()
     generator = make_generator(fleet, arguments(4, 4, filtering), 40, penalty=PenaltySettings(extras=2 * filtering))
-    drawn, exhausted = list[int](), False
-    while not exhausted:
-        samples, _, _, exhausted = generator.generate_samples()
+    generator.args.train.num_episodes = 1
+    drawn = list[int]()
+    while samples := next_samples(generator):
         drawn += prompts_of(samples)
         assert len(samples) % SAMPLES == 0
     answered = {prompt for prompt in range(40) if prompt % 3}
@@ -172,11 +180,11 @@ class SometimesWithout(InstantFleet):
 
 def test_log_probs_that_some_responses_lack_are_left_out_unless_the_loss_needs_them() -> None:
     args = arguments(4, 4)
-    samples, *_ = make_generator(SometimesWithout(), args, 40).generate_samples()
+    samples = next_samples(make_generator(SometimesWithout(), args, 40))
     assert [sample.rollout_log_probs for sample in samples] == [None] * len(samples)
     args.algo.advantage.is_correction_level = "token"
     with pytest.raises(RunLostError, match=r"some tokens have no log-probs of the engines, and .*_level=token needs"):
-        make_generator(SometimesWithout(), args, 40).generate_samples()
+        make_generator(SometimesWithout(), args, 40).generate()
 
 
 @pytest.mark.parametrize(("extras", "even_batch"), [(0, 2), (2, 2), (100, 2), (2, 4), (3, 4), (4, 8)])
@@ -186,30 +194,30 @@ def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int,
     for seed in (0, 1):
         args = arguments(4, 4, filtering=True, even_batch=even_batch)
         generator = make_generator(InstantFleet(seed), args, 40, penalty=PenaltySettings(extras=extras))
-        samples, _, consumed, _ = generator.generate_samples()
+        step = generator.generate()
+        assert step is not None
+        samples, consumed = step.samples, step.state["total_consumed_prompts"]
         found.append(prompts_of(samples))
     assert found[0] == found[1]
     first, rest = found[0][: 4 * SAMPLES], found[0][4 * SAMPLES :]
     assert {prompt % 2 for prompt in first} == {1}
     assert {prompt % 2 for prompt in rest} <= {0}
     assert len(rest) == min(extras, consumed - 4) * SAMPLES // even_batch * even_batch
-    assert [sample.info["is_extra"].item() for sample in samples] == [False] * len(first) + [True] * len(rest)
+    assert step.extras == len(rest)
     assert bool(rest) == (extras > 0)
-    tokens = sum(sample.info["generated_tokens"].item() for sample in samples)
-    each = int(samples[0].action_mask.sum())
-    assert tokens == pytest.approx(consumed * SAMPLES * each)
+    assert step.tokens == consumed * SAMPLES * int(samples[0].action_mask.sum())
 
 
 def test_tokens_of_an_epochs_end_without_a_step_count_for_the_next_step() -> None:
     """Of 40 prompts 20 pass: two batches of 8, and 4 that fill no mini-batch."""
     args = arguments(8, 8, filtering=True, even_batch=8 * SAMPLES)
     generator = make_generator(InstantFleet(), args, 40)
-    steps = [generator.generate_samples() for _ in range(4)]
-    assert [len(samples) // SAMPLES for samples, *_ in steps] == [8, 8, 0, 8]
-    stamped = [sum(sample.info["generated_tokens"].item() for sample in samples) for samples, *_ in steps]
-    each = int(steps[0][0][0].action_mask.sum()) * SAMPLES
-    assert stamped[:2] == [pytest.approx(steps[place][2] * each) for place in (0, 1)]
-    assert stamped[3] == pytest.approx((steps[2][2] + steps[3][2]) * each)
+    steps = [step for _ in range(3) if (step := generator.generate())]
+    assert [len(step.samples) // SAMPLES for step in steps] == [8, 8, 8]
+    each = int(steps[0].samples[0].action_mask.sum()) * SAMPLES
+    consumed = [0, *(step.state["total_consumed_prompts"] for step in steps)]
+    assert [step.tokens for step in steps] == [(after - before) * each for before, after in pairwise(consumed)]
+    assert steps[2].state["episode"] == 1
 
 
 def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:
@@ -220,8 +228,7 @@ def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:
         fleet.note_sync()
 
     generator = make_generator(fleet, arguments(4, 4), 8, sync_weights=sync_weights)
-    samples, *_ = generator.generate_samples()
-    assert len(samples) == 4 * SAMPLES
+    assert len(next_samples(generator)) == 4 * SAMPLES
     assert syncs == [True]
     lost = "vLLM engine 0 was lost (ActorUnavailableError); waiting for its restart"
     assert fleet.told == [lost, "vLLM engine 0 is back"]
@@ -232,27 +239,20 @@ def test_a_run_that_cannot_sync_ends_with_its_last_engine() -> None:
     generator = make_generator(fleet, arguments(4, 4), 8)
     fleet.usable.clear()
     with pytest.raises(RunLostError, match="every vLLM engine was lost"):
-        generator.generate_samples()
+        generator.generate()
 
 
 # ── a run that stops and goes on draws every prompt once, in the same order ──
 
 
-def train(generator: RolloutGenerator, episodes: range, stop_after: int | None) -> tuple[list[list[int]], Any]:
-    """OpenRLHF's loop: the prompts of each step, and what a checkpoint after the last one would hold."""
+def train(generator: RolloutGenerator, stop_after: int | None) -> tuple[list[list[int]], dict[str, Any] | None]:
+    """The prompts of each step, and what a checkpoint after the last one would hold if the run stops there."""
     steps: list[list[int]] = []
-    for episode in episodes:
-        while True:
-            samples, _, _, exhausted = generator.generate_samples()
-            if not samples:
-                if exhausted:
-                    break
-                continue
-            steps.append(prompts_of(samples))
-            if len(steps) == stop_after:
-                return steps, {"episode": episode, **generator.prompts_dataloader.state_dict()}
-            if exhausted:
-                break
+    generator.args.train.num_episodes = 3
+    while (step := generator.generate()) is not None:
+        steps.append(prompts_of(step.samples))
+        if len(steps) == stop_after:
+            return steps, step.state
     return steps, None
 
 
@@ -266,15 +266,15 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 ) -> None:
     """Whichever prompts are answered first; half of the prompts do not pass the filter."""
     args = arguments(batch, max(batch, at_once), filtering)
-    whole, _ = train(make_generator(InstantFleet(seeds[0]), args, prompts), range(3), None)
-    before, state = train(make_generator(InstantFleet(seeds[1]), args, prompts), range(3), stop)
+    whole, _ = train(make_generator(InstantFleet(seeds[0]), args, prompts), None)
+    before, state = train(make_generator(InstantFleet(seeds[1]), args, prompts), stop)
     if state is None:  # it had ended by then
         assert before == whole
         return
     resumed = make_generator(InstantFleet(seeds[2]), args, prompts)
     torch.manual_seed(99)  # a new process
-    resumed.prompts_dataloader.load_state_dict(state)
-    after, _ = train(resumed, range(state["episode"], 3), None)
+    resumed.resume(state)
+    after, _ = train(resumed, None)
     assert before + after == whole
     drawn = [prompt for step in whole for prompt in step]
     passing = range(1, prompts, 2) if filtering else range(prompts)
@@ -284,17 +284,23 @@ def test_stopped_anywhere_it_goes_on_as_if_it_had_not(
 def test_prompts_in_advance_are_aborted_and_come_first_in_the_next_step() -> None:
     fleet = InstantFleet()
     generator = make_generator(fleet, arguments(8, 8, filtering=True), 100)
-    drawn = [prompt for _ in range(6) for prompt in prompts_of(generator.generate_samples()[0])[::SAMPLES]]
+    drawn = [prompt for _ in range(6) for prompt in prompts_of(next_samples(generator))[::SAMPLES]]
     assert fleet.cancelled
     data = [int(row[1][0]) for row in loader(100)]
     assert drawn == [prompt for prompt in data if prompt % 2][:48]
 
 
 @pytest.mark.parametrize("correction", ["off", "token"])
-@pytest.mark.parametrize("given", [{}, {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "max_new_tokens": 10,
-                                        "min_new_tokens": 2, "max_len": 12, "n_samples_per_prompt": 3}])  # fmt: skip
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "max_new_tokens", "samples"), [(1.0, 1.0, None, SAMPLES), (0.7, 0.9, 10, 3)]
+)
 def test_a_request_is_what_openrlhf_would_send(
-    correction: str, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    correction: str,
+    temperature: float,
+    top_p: float,
+    max_new_tokens: int | None,
+    samples: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(samples_generator, "SamplingParams", dict)
     monkeypatch.setattr(samples_generator, "ray", SimpleNamespace(get=lambda counts: counts))
@@ -303,12 +309,14 @@ def test_a_request_is_what_openrlhf_would_send(
     engine = SimpleNamespace(get_num_unfinished_requests=idle, generate_responses=taking)
     args = arguments(4, 4)
     args.algo.advantage.is_correction_level = correction
+    args.rollout.top_p, args.rollout.max_new_tokens = top_p, max_new_tokens
+    given = {"temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens, "max_len": args.data.max_len}
     generator = make_generator(InstantFleet(), args, 4)
     theirs = SamplesGenerator(SimpleNamespace(args=args), None, None, None, [engine])  # an engine has a tokenizer
-    theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given)
+    theirs._dispatch_prompts_to_vllm(["prompt"], ["label"], images=[None], **given, n_samples_per_prompt=samples)
     generator._fleet = SimpleNamespace(usable=[engine], generate=lambda **request: sent.append(request))
-    generator._send(([""], ["prompt"], ["label"], [None]), generator._options(given, with_log_probs=True))
-    assert generator._options(given, with_log_probs=False)["sampling_params"]["logprobs"] is None  # of an evaluation
+    generator._send(([""], ["prompt"], ["label"], [None]), generator._options(samples, temperature, True))
+    assert generator._options(samples, temperature, False)["sampling_params"]["logprobs"] is None  # of an evaluation
     del sent[0]["hf_tokenizer"]
     logprobs = [request["sampling_params"].pop("logprobs") for request in sent]
     assert logprobs == [None if correction == "off" else 1, 0]  # a token's own, which comes with any number of others
