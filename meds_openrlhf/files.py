@@ -46,6 +46,11 @@ def raise_limits(factor: float) -> None:
     _size_factor = factor
 
 
+def most_of(limit: int) -> float:
+    """A limit of sizes as the user raised it."""
+    return limit * _size_factor
+
+
 def require_size(path: Path | str, size: int, most: int, what: str = "it has") -> None:
     """Raise UnusableFileError if ``size`` (bytes) is above ``most``."""
     if size > most * _size_factor:

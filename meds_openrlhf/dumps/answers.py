@@ -21,9 +21,13 @@ STYLES: dict[str, str | None] = {
 
 
 def style_of(rollouts: Sequence[Rollout], with_column: bool) -> str:
-    """The style in which most of the responses have an answer: a key of `STYLES`, or `COLUMN` if that may be it."""
+    """The style in which most of the responses have an answer: a key of `STYLES`, or `COLUMN` if that may be it.
+
+    Scratch work does not count if something follows it.
+    """
+    texts = [rollout.response.rpartition("</think>")[2] or rollout.response for rollout in rollouts]
     found = {
-        name: sum(ResponseText.of(rollout.response, pattern).answer is not None for rollout in rollouts)
+        name: sum(ResponseText.of(text, pattern).answer is not None for text in texts)
         for name, pattern in STYLES.items()
     }
     if with_column:

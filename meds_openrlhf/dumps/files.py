@@ -57,9 +57,15 @@ class DumpFile:
         return int(named[1]) if named else int(found[-1][1]) if found else None
 
     @property
+    def size(self) -> int:
+        """About how many bytes it has unpacked; of a pipe 0."""
+        packed = self.path.suffix.lower() in (".zst", ".gz", ".parquet", ".eval")
+        return 0 if self.path == STDIN else self.path.stat().st_size * (10 if packed else 1)
+
+    @property
     def series(self) -> str:
         """Its folder without the step's number: files of one run have the same."""
-        return _STEP.sub("", str(self.path.parent))
+        return "standard input" if self.path == STDIN else _STEP.sub("", str(self.path.parent))
 
     @property
     def order(self) -> list[Any]:
@@ -83,7 +89,7 @@ class DumpFile:
             yield from self.rows()
             return
         with file:
-            yield from readers.get(path.suffix, _rows_of_lines)(self.path, file)
+            yield from readers.get(path.suffix.lower(), _rows_of_lines)(self.path, file)
 
 
 def find_files(given: Sequence[Path], without: Path | None) -> list[DumpFile]:
@@ -96,7 +102,7 @@ def find_files(given: Sequence[Path], without: Path | None) -> list[DumpFile]:
         if path == STDIN:
             found[path] = DumpFile(path, "", named=True)
         elif path.is_dir():
-            inside = [file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and not file.is_dir()]
+            inside = [file for file in path.rglob("*") if file.name.lower().endswith(SUFFIXES) and not file.is_dir()]
             if without is not None and path.resolve() in without.parents:
                 inside = [file for file in inside if without not in file.resolve().parents]
             if not inside:
@@ -105,11 +111,12 @@ def find_files(given: Sequence[Path], without: Path | None) -> list[DumpFile]:
                 found.setdefault(file, DumpFile(file, str(file.relative_to(path)), named=False))
         elif not path.exists():
             raise ConfigError("FILES", str(path), "does not exist. Name dumps of rollouts, or their folder.")
-        elif not path.name.endswith(SUFFIXES) and not stat.S_ISFIFO(path.stat().st_mode):
+        elif not path.name.lower().endswith(SUFFIXES) and not stat.S_ISFIFO(path.stat().st_mode):
             raise ConfigError("FILES", str(path), f"must end in {', '.join(SUFFIXES)}. Name a dump of rollouts.")
         else:
             found[path] = DumpFile(path, path.name, named=True)
-    return sorted(found.values(), key=lambda file: file.order)
+    once = {file.path.resolve(): file for file in sorted(found.values(), key=lambda file: not file.path.is_symlink())}
+    return sorted(once.values(), key=lambda file: file.order)  # of a file and links to it, the file
 
 
 def second_copies(files: Sequence[DumpFile]) -> list[DumpFile]:
@@ -117,10 +124,11 @@ def second_copies(files: Sequence[DumpFile]) -> list[DumpFile]:
 
     prime-rl writes what a step trained on again (``effective`` beside ``all``), and packs a file that is complete.
     """
-    paths = {file.path for file in files}
+    paths = {file.path for file in files if file.path != STDIN and file.path.exists() and file.path.stat().st_size}
 
     def first(path: Path) -> Path:
-        every = Path(*("all" if part == "effective" else part for part in path.parts))
+        is_trace = path.name.startswith("traces.jsonl")
+        every = Path(*("all" if is_trace and part == "effective" else part for part in path.parts))
         return path.with_suffix("") if path.suffix in (".zst", ".gz") and path.with_suffix("") in paths else every
 
     return [file for file in files if first(file.path) != file.path and first(file.path) in paths]
@@ -135,7 +143,7 @@ def why(error: BaseException) -> str:
 def _rows_of_lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(lines_of(file, path), 1):
         if line.strip():
-            yield f"{path}, line {number}", _parsed(line.decode(errors="replace"))
+            yield f"{path}, line {number}", _parsed(line.decode("utf-8-sig", errors="replace"))
 
 
 def _parsed(line: str | bytes) -> Any:
@@ -184,12 +192,14 @@ def _rows_of_torch(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
 
 def _rows_of_json(path: Path, file: BinaryIO) -> Iterator[tuple[str, Any]]:
     """Lines, a list of objects, or a single indented object, which may be a log of Inspect's."""
-    start = file.readline(MOST_TEXT).strip()
+    while (line := file.readline(MOST_TEXT)) and not line.strip():
+        pass
+    start = line.removeprefix(b"\xef\xbb\xbf").strip()
     file.seek(0)
     if start != b"{" and not start.startswith(b"["):
         yield from _rows_of_lines(path, file)
         return
-    whole = parse_json(read_rest(file, path, MOST_TEXT).decode(errors="replace"))
+    whole = parse_json(read_rest(file, path, MOST_TEXT).decode("utf-8-sig", errors="replace"))
     if isinstance(whole, dict) and isinstance(whole.get("samples"), list) and "eval" in whole:
         whole = [_inspect_row(sample, whole) for sample in whole["samples"]]
     for number, row in enumerate(whole if isinstance(whole, list) else [whole], 1):

@@ -16,6 +16,7 @@ from meds_openrlhf.dumps.unpack import (
     of_lm_eval,
     of_messages,
     of_skyrl,
+    of_slime,
     of_trace,
     traces_of,
 )
@@ -119,14 +120,19 @@ def _first(row: Row, names: Sequence[str]) -> str:
 
 # In the order in which they are tried: by their own columns, then by the names of prompt, response and reward.
 FORMATS = {
-    "nemo-rl": Format(reward=("rewards",), marks=("content",), unpack=of_messages),
-    "slime": Format(reward=("reward",), truth=("label",), step=("rollout_id",), marks=("rollout_id",)),
+    "nemo-rl": Format(reward=("rewards",), step=(), marks=("content",), unpack=of_messages),
+    "slime": Format(
+        reward=("reward",), truth=("label",), step=("step", "rollout_id"), marks=("rollout_id",), unpack=of_slime,
+        step_names=r"(\d{1,9})\.pt$",
+    ),
     "prime-rl": Format(
         response=("completion",), reward=("reward",), truth=("answer",),
         marks=("nodes", "traces", "example_id", "trajectory"),
         split=traces_of, unpack=of_trace, evaluates=lambda row: kind_and_step(row)[0] == "eval",
     ),
-    "trl": Format(response=("completion",), marks=("advantage",)),
+    "trl": Format(
+        response=("completion",), truth=("ground_truth", "solution", "answer", "label"), marks=("advantage",)
+    ),
     "areal": Format(
         response=("completion",), reward=("reward",), step=("tail_version",), marks=("tail_version", "head_version"),
     ),
@@ -145,9 +151,10 @@ FORMATS = {
     "open-instruct": Format(marks=("prompt_tokens",), unread="traces of open-instruct, which have no texts"),
     "tinker": Format(marks=("traj_idx",), unread="summaries of tinker-cookbook, which have no texts"),
     "verl": Format(
-        ("input",), ("output",), ("acc", "score"), ("gts",), ("pred",), step_names=r"^(\d{1,9})\.",
+        ("input",), ("output",), ("acc", "score"), ("gts", "ground_truth", "label"), ("pred",),
+        step_names=r"^(\d{1,9})\.",
     ),
-    "openrlhf": Format(("input",), ("output",), ("reward",)),
+    "openrlhf": Format(("input",), ("output",), ("reward",), ("ground_truth", "label", "answer")),
     "plain": Format(
         ("prompt", "question", "problem", "input"), ("response", "completion", "output"),
         ("reward", "score", "correct"), ("ground_truth", "answer", "label"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
-from zipfile import ZipFile
+from zipfile import ZipFile, is_zipfile
 
 import numpy as np
 
@@ -28,15 +28,20 @@ def samples_of(path: Path, file: BinaryIO) -> Iterator[Any]:
 
     Raises one of many errors if it is damaged, and UnusableFileError if it would take too much memory.
     """
+    if not is_zipfile(file):
+        raise ValueError("it is not in the format of torch.save since torch 1.6")
     with ZipFile(file) as archive:
         infos = archive.infolist()
         require_unpacked(path, os.fstat(file.fileno()).st_size, sum(info.file_size for info in infos))
         [info] = [info for info in infos if info.filename.rpartition("/")[2] == "data.pkl"]
         require_size(path, info.file_size, MOST_UNPACKED, "its pickle has")
         content = _Unpickler(BytesIO(archive.read(info))).load()
-    samples = content.get("samples") if isinstance(content, dict) else None
-    for sample in samples if isinstance(samples, list) else ():
-        yield {"rollout_id": content.get("rollout_id"), **sample} if isinstance(sample, dict) else None
+    if not isinstance(content, dict) or not isinstance(content.get("samples"), list):
+        return
+    # Of the file, not a sample's own: siblings of one rollout share that.
+    of_file = {"rollout_id": content["rollout_id"]} if content.get("rollout_id") is not None else {}
+    for sample in content["samples"]:
+        yield {"rollout_id": None, **sample, **of_file} if isinstance(sample, dict) else None
 
 
 class _Opaque:
@@ -67,8 +72,12 @@ class _Type(_Opaque):
 
 
 def _scalar(kind: Any = None, content: Any = None, *_: Any) -> Any:
-    """A number of NumPy's."""
-    if not isinstance(kind, _Type) or not _NUMBER.fullmatch(kind.name) or not isinstance(content, bytes):
+    """A number or a text of NumPy's."""
+    if not isinstance(kind, _Type) or not isinstance(content, bytes):
+        return _Opaque()
+    if re.fullmatch(r"U\d+", kind.name):
+        return content.decode("utf-32-be" if kind.order == ">" else "utf-32-le", errors="replace").rstrip("\0")
+    if not _NUMBER.fullmatch(kind.name):
         return _Opaque()
     return np.frombuffer(content, kind.order + kind.name, 1)[0].item()
 

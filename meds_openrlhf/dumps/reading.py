@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.dumps.files import STDIN, UNREADABLE, DumpFile, find_files, second_copies, why
+from meds_openrlhf.dumps.files import UNREADABLE, DumpFile, find_files, second_copies, why
 from meds_openrlhf.dumps.formats import Format, Rollout
 from meds_openrlhf.dumps.recognition import LOOK, Look, chosen, columns_found, recognized
 from meds_openrlhf.dumps.values import ODD, LeftOut
-from meds_openrlhf.files import MIB
+from meds_openrlhf.files import MIB, SIZE_FACTOR, most_of
 
 PORTION = 4_096  # lines that count as a step where a dump does not say its steps
-MOST_SORTED = 512 * MIB  # of all files: above, they are read as they are, in the order of their paths
+MOST_SORTED = 512 * MIB  # of all files, unpacked: above, they are read as they are, in the order of their paths
 _MODEL = ("model", "model_name", "model_name_or_path")
 
 
@@ -36,10 +36,10 @@ class Counts:
         self.left_out[reason] += lines
         self.examples.setdefault(reason, place)
 
-    def leave_out_file(self, reason: str, file: DumpFile) -> None:
+    def leave_out_file(self, reason: str, file: DumpFile, detail: str = "") -> None:
         """Count a file that is not read, or not to its end."""
         self.files_left_out[reason] += 1
-        self.examples.setdefault(reason, str(file.path))
+        self.examples.setdefault(reason, f"{file.path}{detail}")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Problem:
     file: DumpFile
     kind: str
     hint: str
+    detail: str = ""
 
 
 class Dump:
@@ -88,7 +89,8 @@ class Dump:
             shift = int(step == 0) if shift is None else shift
             number = step + shift
             if number <= last:
-                hint = f"has step {step} after step {last - shift} of {where}. Sort the lines by step."
+                hint = f"has step {step} after step {last - shift} of {where}. Sort the lines by step, or raise "
+                hint += f"{SIZE_FACTOR}, up to which they are sorted in memory."
                 if number == last:
                     hint = f"has step {step}, which {where} also has. If these are two runs, make an atlas of each, "
                     hint += "and `meds report` of both."
@@ -96,7 +98,8 @@ class Dump:
             last, where = number, folder
             rollouts = [rollout for *_, rollout in placed]
             content = [(rollout.prompt, rollout.response, rollout.reward) for rollout in rollouts]
-            if self.format_name == "trl" and content == before:  # it logs a generation at every update that uses it
+            # TRL logs a generation at every update that uses it; what is mostly alike may be another generation.
+            if self.format_name == "trl" and content == before and 2 * len({*content}) > len(content):
                 self.counts.rollouts -= len(rollouts)
                 self.counts.leave_out("of a repeated step", f"{folder}, step {step}", len(rollouts))
                 continue
@@ -106,19 +109,26 @@ class Dump:
     def _in_order(self) -> Iterator[tuple[int, str, Rollout]]:
         """Every rollout with its step and its file's series, by step where the files are not too large for that."""
         files = self._of_one_format()
-        sizes = sum(file.path.stat().st_size for file, _ in files if file.path != STDIN)
         placed = self._placed(files)
-        yield from sorted(placed, key=lambda place: place[0]) if sizes <= MOST_SORTED else placed
+        is_small = sum(file.size for file, _ in files) <= most_of(MOST_SORTED)
+        yield from sorted(placed, key=lambda place: place[0]) if is_small else placed
 
     def _placed(self, files: Sequence[tuple[DumpFile, Look]]) -> Iterator[tuple[int, str, Rollout]]:
-        form = chosen([look for _, look in files], str(files[0][0].path))
+        looks = [look for _, look in files]
+        self._require_named(looks)
+        form = chosen(looks, str(files[0][0].path))
         of_training = not _is_evaluation(*files[0])
+        has_steps = any(look.has("step") for look in looks)
         portion = 0
         for file, _ in files:
             self.counts.files += 1
             of_file, series = file.step(form.step_names), file.series
             for line, rollout in enumerate(self._rollouts(file, form, of_training)):
                 step = rollout.step if rollout.step is not None else of_file
+                if step is None and has_steps:
+                    self.counts.rollouts -= 1
+                    self.counts.leave_out("without a step", str(file.path))
+                    continue
                 if step is None:
                     portion += line % PORTION == 0
                     step = portion
@@ -157,9 +167,9 @@ class Dump:
                 problem = _not_read(file, look.form) if look else self._without_rollouts(file)
             except UNREADABLE as error:
                 hint = f"cannot be read ({why(error)}). Leave it out."
-                problem = Problem(1, file, "that cannot be read", hint)
+                problem = Problem(1, file, "that cannot be read", hint, f": {why(error)}")
             problems.append(problem)
-            self.counts.leave_out_file(problem.kind, file)
+            self.counts.leave_out_file(problem.kind, file, problem.detail)
         if problems and not any(look.rewards for _, look in found):
             first = min(problems, key=lambda problem: problem.rank)
             raise ConfigError("FILES", str(first.file.path), first.hint)
@@ -173,9 +183,18 @@ class Dump:
             skipped = f"{len(rows)} without a JSON object" if rows else "none"
             return Problem(3, file, "without rollouts", f"contains no rollouts. Skipped lines: {skipped}.")
         wanted = "of a known trainer" if self._wanted == "auto" else f"of {self._wanted}"
-        hint = f"does not have the columns {wanted}; it has {columns_found(lines[:3])}. "
+        named = " and those of --columns" if self._columns else ""
+        hint = f"does not have the columns {wanted}{named}; it has {columns_found(lines[:3])}. "
         hint += "Name them with --columns prompt=A response=B reward=C."
         return Problem(2, file, "without rollouts", hint)
+
+    def _require_named(self, looks: Sequence[Look]) -> None:
+        """Raise ConfigError for a column that the user names and no line has."""
+        found = dict.fromkeys(name for look in looks for name in look.columns)
+        for role, column in self._columns.items():
+            if column not in found:
+                hint = f"no line has this column; there are {', '.join(found)}."
+                raise ConfigError("--columns", f"{role}={column}", hint)
 
     def _rollouts(self, file: DumpFile, form: Format, of_training: bool) -> Iterator[Rollout]:
         self._filter = self._wanted_filter

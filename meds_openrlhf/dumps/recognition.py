@@ -55,7 +55,8 @@ class Look:
     @property
     def is_sure(self) -> bool:
         """Whether more rows would change nothing."""
-        return self.fits and self.form.reward[:1] == self.rewards[:1] and not self.may_hold_training
+        is_decided = self.form.reward[:1] == self.rewards[:1] and (not self.form.step or self.has("step"))
+        return self.fits and is_decided and not self.may_hold_training
 
     @property
     def may_hold_training(self) -> bool:
@@ -76,27 +77,31 @@ class Look:
     @property
     def has_texts(self) -> bool:
         """Whether these rows have a prompt and a response."""
-        return self._has("prompt") and self._has("response")
+        return self.has("prompt") and self.has("response")
 
-    def _has(self, role: str) -> bool:
+    def has(self, role: str) -> bool:
+        """Whether these rows have a value in this role."""
         return any(name in self.present for name in getattr(self.form, role))
 
 
 def recognized(lines: Iterable[Row], wanted: str, columns: Mapping[str, str]) -> Look | None:
-    """The first format that the lines fit, of all or the ``wanted`` one alone; None if they fit none.
+    """The first format that the lines fit, of all or the ``wanted`` one alone; else one that is known, but not read.
 
+    None if they are of neither.
     ``columns`` replaces names of columns.
     """
     named = {role: (column,) for role, column in columns.items()}
     looks: dict[str, Look] = {}
     for seen, line in enumerate(lines):
         first = next((look for look in _in_order(looks) if look.has_texts), None)
-        if (first.is_sure if first else False) or (seen >= LOOK and not (first and first.may_hold_training)):
+        is_sure = first is not None and first.is_sure and first.columns.keys() >= set(columns.values())
+        if is_sure or (seen >= LOOK and not (first and first.may_hold_training)):
             break
         for name, form in FORMATS.items():
             if wanted == name or (wanted == "auto" and _may_be(name, form, line, named)):
                 looks.setdefault(name, Look(name, replace(form, **named))).add(line)  # type: ignore[arg-type]
-    return next((look for look in _in_order(looks) if look.fits or look.form.unread), None)
+    fitting = [look for look in _in_order(looks) if look.fits and not look.form.unread]
+    return next(iter(fitting or [look for look in _in_order(looks) if look.form.unread]), None)
 
 
 def _may_be(name: str, form: Format, line: Row, named: Mapping[str, object]) -> bool:
@@ -132,7 +137,7 @@ def columns_found(lines: Iterable[Row]) -> str:
                 look.add(line)
                 found |= look.columns
         found |= dict.fromkeys(map(str, line))
-    return ", ".join(list(found)[:30])
+    return ", ".join(" ".join(name.split())[:60] for name in list(found)[:30])
 
 
 def _in_order(looks: Mapping[str, Look]) -> list[Look]:

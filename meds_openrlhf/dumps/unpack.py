@@ -12,6 +12,10 @@ from meds_openrlhf.dumps.values import POLICY, LeftOut, Row, as_number, content_
 from meds_openrlhf.json_text import parse_json
 
 INSPECT_SAMPLE = "inspect_sample"  # the column that holds a sample of Inspect's
+# With which chat templates begin a turn of the policy's.
+_HEADERS = ("<|im_start|>assistant", "<|start_header_id|>assistant<|end_header_id|>", "<start_of_turn>model", "[/INST]")
+_ASKING = ("system", "user", POLICY)
+_ATTACHED = "attachment://"
 
 
 # --- NeMo-RL -----------------------------------------------------------------------------------------------------
@@ -26,30 +30,41 @@ def of_messages(row: Row) -> Row:
     if all(isinstance(text, str) for text in content):
         if not any(content):
             raise LeftOut("without texts, with token ids alone")
-        first = _policys_first(len(content), row)
+        first = _policys_first(content, row)
         roles = ["user"] * first + [(POLICY, "environment")[place % 2] for place in range(len(content) - first)]
         content = [{"role": role, "content": text} for role, text in zip(roles, content)]
     if not is_conversation(content):
         return row
-    place = next((place for place, turn in enumerate(content) if turn.get("role") == POLICY), 0)
+    place = _policys_turn([str(turn.get("role")) for turn in content])
     if not place:
         return row
     return {**row, "prompt": "".join(map(content_of, content[:place])), "response": content[place:]}
 
 
-def _policys_first(texts: int, row: Row) -> int:
+def _policys_first(texts: Sequence[str], row: Row) -> int:
     """The place of the policy's first text among all; from there on, every second one is the policy's.
 
-    The environment adds its remark after each turn, mostly the last included. The loss mask is 1 on the tokens of the
-    policy's messages, and padded with 0. It is needed only if the prompt has several messages.
+    It follows the header of its turn, with which the prompt ends. Without such a header, the loss mask tells, which is
+    1 on the tokens of the policy's messages, and padded with 0: the environment adds its remark after each turn, mostly
+    the last included.
     """
+    for place, text in enumerate(texts[:-1]):
+        if text.rstrip().endswith(_HEADERS):
+            return place + 1
     mask, length = row.get("token_loss_mask"), row.get("input_lengths")
     if not is_sequence(mask):  # of older versions
         return 1
     mask = mask[: length if isinstance(length, int) else None]
     turns = sum(bool(token) and not before for token, before in zip(mask, [0, *mask]))
-    behind = texts - 2 * turns
+    behind = len(texts) - 2 * turns
     return behind + (bool(mask[-1]) if mask else 0) if behind > 1 else 1
+
+
+def _policys_turn(roles: Sequence[str]) -> int:
+    """The place of the policy's first turn: the first that its environment replies to, and not an example's."""
+    replying = roles[-1] if roles[-1] != POLICY else next((role for role in roles if role not in _ASKING), "user")
+    own = [place for place, role in enumerate(roles) if role == POLICY]
+    return next((place for place in own if roles[place + 1 : place + 2] == [replying]), own[0] if own else 0)
 
 
 # --- prime-rl and verifiers ----------------------------------------------------------------------------------------
@@ -75,21 +90,16 @@ def of_trace(row: Row) -> Row:
     if row.get("errors") or not sampled:
         raise LeftOut("of a rollout that failed")
     try:
-        if (row.get("agent") or {}).get("trainable") is False:
+        if (row.get("agent") or {}).get("trainable") is False or row.get("is_trainable") is False:
             raise LeftOut("of an agent that is not trained")
-        path: list[int] = []
-        place: int | None = sampled[-1]
-        while place is not None:
-            if len(path) == len(nodes):
-                raise IndexError("a node is its own ancestor")
-            path.append(place)
-            place = nodes[place].get("parent")
-        path.reverse()
-        first = next(place for place, node in enumerate(path) if nodes[node].get("sampled"))
-        turns = [
-            {**nodes[node]["message"], "role": POLICY} if nodes[node].get("sampled") else nodes[node]["message"]
-            for node in path
-        ]
+        messages = [{**node["message"], "role": POLICY} if node.get("sampled") else node["message"] for node in nodes]
+        replies = [place for place in sampled if content_of(messages[place]) == row.get("root_reply")]
+        asked, answered = _path(nodes, sampled[0]), _path(nodes, (replies or sampled)[-1])
+        first = next(number for number, place in enumerate(answered) if nodes[place].get("sampled"))
+        prompt = [messages[place] for place in asked[:-1]]  # an answer may begin anew, behind a summary
+        turns = [messages[place] for place in answered[first:]]
+        if not prompt:
+            raise LeftOut("without a prompt")
         total, task = _weighted(row.get("rewards")), row.get("task")
         data = task.get("data") if isinstance(task, Mapping) else None
         run = kind_and_step(row)
@@ -100,9 +110,21 @@ def of_trace(row: Row) -> Row:
     return {
         **{name: value for name, value in found.items() if value is not None},
         **row,
-        "prompt": turns[:first],
-        "completion": turns[first:],
+        "prompt": prompt,
+        "completion": turns,
     }
+
+
+def _path(nodes: Sequence[Any], place: int) -> list[int]:
+    """The places from a root to this node. Raises IndexError if a node is its own ancestor."""
+    path: list[int] = []
+    at: int | None = place
+    while at is not None:
+        if len(path) == len(nodes):
+            raise IndexError(at)
+        path.append(at)
+        at = nodes[at].get("parent")
+    return path[::-1]
 
 
 def _weighted(rewards: Any) -> float | None:
@@ -128,6 +150,16 @@ def kind_and_step(row: Row) -> tuple[str | None, Any]:
         run.get("type") if isinstance(run, Mapping) else None,
     )
     return next((kind for kind in kinds if isinstance(kind, str)), None), work.get("step")
+
+
+# --- slime ---------------------------------------------------------------------------------------------------------
+
+
+def of_slime(row: Row) -> Row:
+    """slime: samples, of which those that were aborted are no responses."""
+    if row.get("status") == "aborted":
+        raise LeftOut("of an aborted rollout")
+    return row
 
 
 # --- evaluations ---------------------------------------------------------------------------------------------------
@@ -177,21 +209,33 @@ def of_inspect(row: Row) -> Row:
     try:
         if sample.get("error"):
             raise LeftOut("of a rollout that failed")
-        asked, target, completion = sample["input"], sample["target"], sample["output"]["completion"]
+        texts = sample.get("attachments")
+        asked, target = _attached(sample["input"], texts), sample["target"]
+        completion = _attached(sample["output"]["completion"], texts)
         scores = {name: _graded(score["value"]) for name, score in (sample.get("scores") or {}).items()}
-        turns = _turns_of(sample.get("messages"), asked)
+        turns = _turns_of(_attached(sample.get("messages"), texts), asked)
     except (KeyError, TypeError, AttributeError) as error:
         raise LeftOut("whose fields are not those of a sample") from error
     if not scores:
         raise LeftOut("without a score")
-    if isinstance(completion, str) and completion.startswith("attachment://"):
-        raise LeftOut("whose texts lie elsewhere in the log")
     return {
         "prompt": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked,
         "response": turns or completion,
         "target": target,
         **scores,
     }
+
+
+def _attached(value: Any, texts: Any) -> Any:
+    """A text or messages, with long texts from elsewhere in the sample. Raises LeftOut for those of other files."""
+    if is_conversation(value):
+        return [{**turn, "content": _attached(turn.get("content"), texts)} for turn in value]
+    if not isinstance(value, str) or not value.startswith(_ATTACHED):
+        return value
+    found = texts.get(value.removeprefix(_ATTACHED)) if isinstance(texts, Mapping) else None
+    if not isinstance(found, str):
+        raise LeftOut("whose texts lie elsewhere in the log")
+    return found
 
 
 def _turns_of(messages: Any, asked: Any) -> Sequence[Row] | None:

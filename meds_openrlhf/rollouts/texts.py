@@ -21,12 +21,15 @@ AT_ONCE = 256  # responses that are converted to Python lists at the same time
 # How a part begins that the policy did not write, and how each ends; of tags, with their own name.
 _REPLY = re.compile(
     r"(?P<chatml><\|im_start\|>(?!assistant\b)[\w-]{1,30}\n)|(?P<header><\|start_header_id\|>(?!assistant\b)[\w-]{1,30}"
-    r"<\|end_header_id\|>)|(?P<gemma><start_of_turn>user\n)|<(?P<tag>tool_response|tool_result|information|interpreter|"
-    r"observation)>|(?P<line>(?:^|(?<=\n))(?:user|tool|ipython|observation)\n)"
+    r"<\|end_header_id\|>)|(?P<gemma><start_of_turn>user\n)|(?P<tag><(?:tool_response|tool_result|information|"
+    r"interpreter|observation)>|\[TOOL_RESULTS\]|<｜tool▁output▁begin｜>)|"
+    r"(?P<line>(?:^|(?<=\n))(?:user|tool|ipython|observation)\n)|(?P<llama>ipython\n\n)"
 )
 _CLOSING = {
     "chatml": "<|im_end|>", "header": "<|eot_id|>", "gemma": "<end_of_turn>", "tag": "", "line": "\nassistant\n",
+    "llama": "assistant\n\n",
 }  # fmt: skip
+_OWN_CLOSING = {"[TOOL_RESULTS]": "[/TOOL_RESULTS]", "<｜tool▁output▁begin｜>": "<｜tool▁output▁end｜>"}
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,15 @@ def turns_in(text: str) -> list[tuple[str, bool]]:
 
 def _replies(text: str) -> Iterator[tuple[int, int]]:
     """The start and end of each part that the policy did not write."""
-    last_own = text.rfind("\nassistant\n")  # lines with roles alone count only where the policy's own turn follows
+    # Roles without marks count only where the policy's own turn follows.
+    last_own = {"line": text.rfind("\nassistant\n") + 1, "llama": text.rfind("assistant\n\n")}
     at = 0
     while found := _REPLY.search(text, at):
         closing = _CLOSING[found.lastgroup or ""]
-        if found.lastgroup == "line" and found.end() > last_own + 1:
+        if found.end() > last_own.get(found.lastgroup or "", len(text)):
             at = found.end()
             continue
-        closing = closing or f"</{found['tag']}>"
+        closing = closing or _OWN_CLOSING.get(found["tag"]) or f"</{found['tag'][1:]}"
         end = text.find(closing, found.end())
         at = len(text) if end < 0 else end + len(closing)
         yield found.start(), at

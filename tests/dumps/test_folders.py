@@ -182,3 +182,27 @@ def test_lists_of_objects_and_ranks(tmp_path: Path) -> None:
     lines(tmp_path / "rank_1/rows.jsonl", row("3", step=2))
     with pytest.raises(ConfigError, match=r"rank_1: has step 2, which .*rank_0 also has\. If these are two runs"):
         read(tmp_path)
+
+
+def test_links_are_read_once_and_named_columns_have_to_be_there(tmp_path: Path) -> None:
+    file = lines(tmp_path / "step_1.jsonl", row("1", note="n"), row("2"))
+    (tmp_path / "latest.jsonl").symlink_to(file)
+    [(_, found)], dump = read(tmp_path)
+    assert (len(found), dump.counts.files) == (2, 1)
+    for role in ("step", "truth", "answer"):
+        with pytest.raises(ConfigError, match=rf"--columns={role}=nope: no line has this column; there are prompt, "):
+            read(tmp_path, **{role: "nope"})
+    assert read(tmp_path, truth="note")[0][0][1][0].truth == "n"
+
+
+def test_lines_without_a_step_among_others_are_left_out(tmp_path: Path) -> None:
+    lines(tmp_path / "rows.jsonl", row("1"), row("2", step=5), row("3", step=6))
+    found, dump = read(tmp_path)
+    assert [step for step, _ in found] == [5, 6]
+    assert (dump.counts.rollouts, dump.counts.left_out) == (2, {"without a step": 1})
+
+
+def test_a_file_of_slime_has_the_step_of_its_samples(tmp_path: Path) -> None:
+    for number in (5, 10):
+        save(tmp_path / f"{number}.pt", {"rollout_id": number, "samples": [sample(rollout_id=n) for n in (None, 7)]})
+    assert [(step, len(rollouts)) for step, rollouts in read(tmp_path)[0]] == [(5, 2), (10, 2)]

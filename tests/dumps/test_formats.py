@@ -174,3 +174,50 @@ def test_what_is_known_but_not_read_is_named() -> None:
     empty = {"content": [["", "", ""]], "rewards": [0.0]}
     with pytest.raises(LeftOut, match="without texts, with token ids alone"):
         form_of(NEMO)[1].rollout(empty)
+
+
+SYSTEM_TEXT, ASK = (
+    "<|im_start|>system\nbe brief<|im_end|>\n",
+    "<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n",
+)
+
+
+@pytest.mark.parametrize("mask", [None, [0, 0, 1], [0, 0, 1, 0]])
+def test_a_prompt_of_several_texts_ends_with_the_policys_header(mask: list[int] | None) -> None:
+    for remark in ([], ["Environment: incorrect"], [""]):
+        row = {"content": [[SYSTEM_TEXT, ASK, "\\boxed{5}", *remark]], "rewards": [0.0]}
+        rollout = read(row if mask is None else {**row, "token_loss_mask": [mask], "input_lengths": [len(mask)]})[1]
+        assert (rollout.prompt, rollout.response) == (SYSTEM_TEXT + ASK, "\\boxed{5}")
+
+
+def test_examples_in_a_prompt_are_not_the_policys() -> None:
+    shown = [{"role": "user", "content": "1+1"}, {"role": "assistant", "content": "\\boxed{2}"}]
+    log = [*shown, QUESTION[1], *REPLY, {"role": "environment", "content": "no"}]
+    rollout = read({"content": [log], "rewards": [0.0]})[1]
+    assert (rollout.prompt, rollout.response) == ("1+1\\boxed{2}2+2", "\\boxed{5}")
+
+
+def test_of_several_beginnings_of_a_trace_the_first_has_the_prompt() -> None:
+    later = [
+        {"sampled": False, "message": {"role": "user", "content": "a summary"}},
+        {"parent": 3, "sampled": True, "message": {"role": "assistant", "content": "\\boxed{6}"}},
+    ]
+    compacted = read({**TRACE, "nodes": [*TRACE["nodes"], *later]})[1]
+    assert (compacted.prompt, compacted.response) == ("be brief\n\n2+2", "\\boxed{6}")
+    asked_again = read({**TRACE, "nodes": [*TRACE["nodes"], *later], "root_reply": "\\boxed{5}"})[1]
+    assert asked_again.response == "\\boxed{5}"
+    for change, reason in (
+        ({"nodes": [{"sampled": True, "message": REPLY[0]}]}, "prompt"),
+        ({"is_trainable": False}, "agent"),
+    ):
+        with pytest.raises(LeftOut, match=reason):
+            form_of(TRACE)[1].rollout({**TRACE, **change})
+
+
+def test_columns_of_other_programs_do_not_hide_an_own_dump() -> None:
+    own = {"prompt": "2+2", "response": "5", "reward": 0.0, "step": 4}
+    for more in ({"prompt_tokens": 12}, {"trajectories": [1]}, {"is_validation": False}):
+        assert read({**own, **more}) == ("plain", Rollout("2+2", "5", 0.0, None, 4))
+    assert read({**own, "rollout_id": 77})[1].step == 4
+    with pytest.raises(LeftOut, match="of an aborted rollout"):
+        form_of(SLIME)[1].rollout({**SLIME, "status": "aborted"})

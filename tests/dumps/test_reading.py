@@ -72,7 +72,10 @@ def test_lines_that_are_no_rollouts_are_counted_with_their_first_place(tmp_path:
     reasons = {"without a JSON object": 3, "without reward": 1, "of the model n, not of m": 1}
     assert dump.counts.left_out == reasons
     assert dump.counts.examples["without a JSON object"] == f"{file}, line 2"
-    nodes = [{"parent": None, "sampled": True, "message": {"role": "assistant", "content": "a"}}]
+    nodes = [
+        {"parent": None, "sampled": False, "message": {"role": "user", "content": "2+2"}},
+        {"parent": 0, "sampled": True, "message": {"role": "assistant", "content": "a"}},
+    ]
     traces = (
         {"nodes": [], "errors": ["timeout"]},
         {"nodes": nodes, "rewards": {"right": 0.0}},
