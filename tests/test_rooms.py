@@ -58,9 +58,10 @@ def test_shaping_knows_nothing_but_settings() -> None:
 
 
 def test_the_rooms_of_training_know_each_other_one_way() -> None:
-    """run knows all; start knows the step, which is what it starts; the ways into OpenRLHF know nobody."""
+    """run knows all; start knows the loop, which is what it starts; the ways into OpenRLHF know nobody."""
     ways = "openrlhf"
-    below = {ways: set[str](), "control": {ways}, "step": {ways, "control"}, "start": {ways, "control", "step"}}
+    below = {ways: set[str](), "control": {ways}, "step": {ways, "control"}}
+    below |= {"loop": {ways, "control", "step"}, "start": {ways, "control", "step", "loop"}}
     for room, known in below.items():
         for name, tree in modules(f"training/{room}"):
             inside = {one.split(".")[2] for one in imports_of(tree) if one.startswith("meds_openrlhf.training.")}
