@@ -25,7 +25,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.files import MOST_TEXT, read_file
-from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.features import FEATURES, SINGLE, labels_of_feature, own_transform
 from meds_openrlhf.rollouts.run import NONE, codes_of, prompt_codes

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from analysis.command_line import Command, Finding
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
-from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes

@@ -24,7 +24,7 @@ from analysis.command_line import Command, Finding
 from analysis.mistakes import Explanation, explain, expression_of
 from meds_openrlhf.arithmetic.problems import MISTAKES, Mistake
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.options import folders, option
 from meds_openrlhf.rollouts.features import FEATURES, LOGIT_PRESETS, SINGLE, labels_of_feature, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes

@@ -14,8 +14,9 @@ from meds_openrlhf.config.method import Method
 from meds_openrlhf.evaluation.models import response_length
 from meds_openrlhf.evaluation.request import PAPERS
 from meds_openrlhf.features.kind import transform_of
-from meds_openrlhf.memory.assignment import Sets, assign
+from meds_openrlhf.memory.assignment import assign
 from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.sets import Sets
 from meds_openrlhf.stats.estimates import ks_up_to
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -1,10 +1,11 @@
 """`meds atlas`: map the recurring errors in another trainer's rollouts.
 
-Map the errors that a model repeats, from rollouts that verl, TRL, NeMo-RL, prime-rl, slime, OpenRLHF or your own
-program wrote, or from the sample logs of lm-evaluation-harness or Inspect (docs/atlas.md). The wrong rollouts of each
-prompt are clustered by their final answers or, with --model, by fingerprints from a forward pass of the model. Writes
-a folder that `meds report` and `meds memory` read, and its report. Run the same command again to continue after a
-stop, or to add new steps. Change settings with --meds.features.X V and --meds.memory.X V.
+Map the errors that a model repeats, from rollouts that verl, TRL, NeMo-RL, prime-rl, slime, AReaL, OpenRLHF or your own
+program wrote, or from the samples of evaluations by lm-evaluation-harness, Inspect, verifiers or SkyRL (docs/atlas.md).
+The wrong rollouts of each prompt are clustered by their final answers or, with --model, by fingerprints from a forward
+pass of the model. Writes a folder that `meds report` and `meds memory` read, and its report. Run the same command again
+to continue after a stop, or to add new steps. Change settings with --meds.features.X V and --meds.memory.X V. Exits
+with 1 if most rollouts have no final answer.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, rewrite_memory, write_format
 from meds_openrlhf.paths import RunPaths

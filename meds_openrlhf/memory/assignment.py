@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.memory.clustering import NOISE, Floats, Labels, cluster_sets, keys_of, plain
-
-UNASSIGNED = -2  # a first visit: no rows are stored or clustered yet
-NEIGHBORS = 3  # stored rows that vote on a new row, as in the reference code
-
-
-class Sets(NamedTuple):
-    """New and stored rows of g sets, independent of each other: set i is ``rows[offsets[i]:offsets[i + 1]]``."""
-
-    new: Floats  # (m, d)
-    new_offsets: NDArray[np.int64]  # (g + 1,)
-    stored: Floats  # (n, d)
-    offsets: NDArray[np.int64]  # (g + 1,)
-    labels: Labels  # (n,) of the stored rows, from their last clustering
+from meds_openrlhf.memory.clustering import cluster_sets, keys_of
+from meds_openrlhf.memory.sets import NEIGHBORS, NOISE, UNASSIGNED, Floats, Labels, Sets, plain
 
 
 def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:

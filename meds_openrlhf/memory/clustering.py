@@ -16,18 +16,11 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import Method
-
-NOISE = -1
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Labels = NDArray[np.int32]
+from meds_openrlhf.memory.sets import NOISE, Floats, Integers, Labels, plain
 
 
 def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
@@ -57,11 +50,6 @@ def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
     for start, stop in pairwise(offsets):
         labels[start:stop] = cluster_one(features[start:stop], method.min_cluster_size)
     return labels
-
-
-def plain(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """Return the array as compiled code expects it; numba would compile a second version for read-only arrays."""
-    return np.require(array, dtype, ["C", "W"])
 
 
 def _cluster_equal(points: Floats, _min_cluster_size: int) -> list[int]:

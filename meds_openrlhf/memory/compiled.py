@@ -14,8 +14,7 @@ import numba  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.memory.assignment import NEIGHBORS, Sets
-from meds_openrlhf.memory.clustering import NOISE, Floats, Integers, Labels
+from meds_openrlhf.memory.sets import NEIGHBORS, NOISE, Floats, Integers, Labels, Sets
 
 # The automatic epsilon is a factor times a quantile of distances. Chosen by simulation; see docs/clustering.md.
 NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbours

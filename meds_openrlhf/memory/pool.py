@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from ray.util.metrics import Gauge
 
 from meds_openrlhf.features.moments import merge_moments
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, owners_of
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
 from meds_openrlhf.paths import MemoryPaths

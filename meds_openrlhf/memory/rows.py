@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.columns import IDENTITY, selected
-from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.sets import UNASSIGNED
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from meds_openrlhf.config.method import PRESETS, Method
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.locks import WAIT_SECONDS
-from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign
+from meds_openrlhf.memory.assignment import assign
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState, ShardLog
 from meds_openrlhf.memory.rows import (
@@ -35,6 +35,7 @@ from meds_openrlhf.memory.rows import (
     visits_of,
     with_answer,
 )
+from meds_openrlhf.memory.sets import UNASSIGNED, Sets
 from meds_openrlhf.paths import MemoryPaths
 
 GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds, after which `observe` can run

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
-from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of

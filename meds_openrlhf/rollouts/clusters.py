@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.features.final_answer import same_answer_form
 from meds_openrlhf.features.kind import Kind
-from meds_openrlhf.memory.clustering import NOISE
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.rollouts.run import NONE, RolloutLog
 

@@ -15,7 +15,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.memory.clustering import NOISE, cluster_sets
+from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.rollouts.run import NONE, logged_rollouts, places_among, prompt_codes
 

@@ -25,7 +25,7 @@ from meds_openrlhf.arrow_files import (
 from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import open_file, write_atomically
-from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.texts import ResponseText
 

@@ -21,8 +21,8 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.kind import MOST_VALUES, transform_of
 from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.stored import StoredMemory
 from meds_openrlhf.outputs import output_file

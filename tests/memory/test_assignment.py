@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meds_openrlhf.config.method import Method
-from meds_openrlhf.memory.assignment import UNASSIGNED, Sets, assign, vote
+from meds_openrlhf.memory.assignment import assign, vote
+from meds_openrlhf.memory.sets import UNASSIGNED, Sets
 
 SETS = st.lists(st.tuples(st.sampled_from([0, 1, 2, 3, 9]), st.integers(0, 4)), max_size=5)  # stored rows, queries
 SEEDS = st.integers(0, 10**6)

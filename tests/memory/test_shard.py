@@ -17,10 +17,10 @@ import pytest
 from meds_openrlhf.config.method import PRESETS, Method, make_method
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import shard as shard_module
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import layer_logits_of, make_rows
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import History, MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
 from tests.memory.written import LAYERS, SETTINGS, answered, answered_by_one, files_of, make_shard, run, stream

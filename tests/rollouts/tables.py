@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.rollouts.step import StepTable
 
 

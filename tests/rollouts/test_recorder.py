@@ -12,7 +12,7 @@ import pytest
 
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.memory.assignment import UNASSIGNED
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.rollouts.recorder import RolloutRecorder, forget_after

@@ -28,8 +28,8 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.kind import Kind, load_function, transform_of
 from meds_openrlhf.features.moments import DiversityTracker
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import RunLostError

@@ -10,8 +10,8 @@ import ray
 from openrlhf.trainer.ppo_utils.experience import Experience
 
 from meds_openrlhf.features.answer import AnswerLocator
-from meds_openrlhf.memory.assignment import UNASSIGNED
 from meds_openrlhf.memory.rows import prompt_key
+from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.training.step.log import RolloutSender, eval_line, eval_metrics
 from tests.training.step.rollouts import (
     BY_TOKENS,
