@@ -13,10 +13,11 @@ COLUMN = "column"  # the trainer's own, in place of a pattern
 STYLES: dict[str, str | None] = {
     "\\boxed{}": None,
     # A number, or what stands in the last line: others begin with it as a heading of Markdown.
-    "####": r"####[ \t]*([-+$]{0,2}[\d.,]*\d%?(?=[ \t.$]*(?:\n|<|\Z))|[^\n<]{1,200}?"
+    "####": r"####[ \t]{0,9}+([-+$]{0,2}[\d.,]*\d%?(?=[ \t.$]*(?:\n|<|\Z))|[^\n<]{1,200}+"
     r"(?=\s{0,9}(?:<[^<>\s]{1,30}>\s{0,9}){0,4}\Z))",
     "<answer>": r"(?s)<answer>((?:(?!</?answer>).){1,4000}?)</answer>",
-    "Answer:": r"(?i)\banswer\**[ \t]*[:：][ \t*$]*((?:(?!<\|)[^\n]){1,400}?)[ \t.*$]*(?=\n|<\||\Z)",
+    "Answer:": r"(?i)\banswer\*{0,4}[ \t]{0,4}[:：][ \t*$]{0,9}+"
+    r"((?:(?!<\||answer\b|[ \t.*$]{1,9}(?:\n|<\||\Z))[^\n]){1,200}+)(?=[ \t.*$]{0,9}(?:\n|<\||\Z))",
 }
 
 

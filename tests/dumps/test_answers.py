@@ -1,7 +1,5 @@
 """Final answers in the ways in which dumps write them, and rewards that call right answers wrong."""
 
-import time
-
 import pytest
 
 from meds_openrlhf.dumps.answers import COLUMN, STYLES, style_of
@@ -42,12 +40,24 @@ def test_the_trainers_own_column_counts_where_texts_say_less() -> None:
     assert style_of([Rollout("p", "?", 0.0)], with_column=True) == "\\boxed{}"
 
 
-@pytest.mark.parametrize("unit", ["#### a", "<answer>", "Answer: ", "#### ", "user\n", "<tool_response>", "\n#### 1 b"])
-def test_no_text_makes_the_search_long(unit: str) -> None:
-    started = time.process_time()
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "#### a",
+        "<answer>",
+        "Answer: ",
+        "#### ",
+        "user\n",
+        "<tool_response>",
+        "\n#### 1 b",
+        "answer:" + 50 * ".",
+        "Answer:" + " $" * 40,
+    ],
+)
+def test_no_text_makes_the_search_long(unit: str, caplog: pytest.LogCaptureFixture) -> None:
     for pattern in STYLES.values():
-        ResponseText.of(unit * 20_000, pattern)
-    assert time.process_time() - started < 4  # a pattern's search has a second at most
+        ResponseText.of((unit * 20_000)[:120_000], pattern)
+    assert caplog.messages == []  # a search that takes a second is given up, with a warning
 
 
 @pytest.mark.parametrize(
