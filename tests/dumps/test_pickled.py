@@ -40,11 +40,13 @@ def sample(**more: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_numbers_and_texts_are_read_and_nothing_else(tmp_path: Path, protocol: int) -> None:
+def test_numbers_and_texts_are_read_and_nothing_else(
+    tmp_path: Path, protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     more = {"metadata": OrderedDict(a=[Strange()]), "images": np.zeros((2, 2)), "other": {Running(), 1}}
     rewards = [np.float64(0.25), np.float32(1.0), np.int64(0), np.bool_(True), True, np.dtype(">f4").type(0.5)]
     samples = [sample(reward=reward, **more) for reward in rewards]
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     dump = Dump([save(tmp_path / "3.pt", {"rollout_id": 3, "samples": samples}, protocol)])
     [(step, rollouts)] = list(dump)
     assert (step, dump.format_name) == (3, "slime")
