@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -27,9 +26,11 @@ Share = Annotated[float, That("is above 0 and below 1", lambda share: 0 < share 
 
 
 def _has_one_group(pattern: str) -> bool:
+    import regex  # which searches with it; late, for most commands have no pattern
+
     try:
-        return re.compile(pattern).groups == 1
-    except re.error:
+        return bool(regex.compile(pattern).groups == 1)
+    except regex.error:
         return False
 
 
