@@ -105,7 +105,7 @@ class GeneratingHalf:
             self._rollouts.resume(state)
         has_evaluated, evaluated = False, 0
         is_partial = self._args.train.partial_rollout_enable  # responses go on with new weights, without a lock
-        while True:
+        while self._rollouts.has_data:
             step = self._slots.get(block=True)
             wanted = self._rollouts.evaluates and is_due(step, self._args.eval.steps) and step not in (0, evaluated)
             if wanted and not has_evaluated:  # the next slot has the same weights
@@ -115,11 +115,14 @@ class GeneratingHalf:
                 self._queue.put(Evaluation(step, metrics), block=True)
                 continue
             has_evaluated = False
-            with held(None if is_partial else self._lock):
-                rollouts = self._rollouts.generate()
-            self._queue.put(rollouts, block=True)
+            rollouts = None
+            while rollouts is None and not self._rollouts.is_over:
+                with held(None if is_partial else self._lock):  # new weights may come between two batches
+                    rollouts = self._rollouts.generate_batch()
             if rollouts is None:
-                return
+                break
+            self._queue.put(rollouts, block=True)
+        self._queue.put(None, block=True)
 
 
 class TrainingHalf:
@@ -135,6 +138,7 @@ class TrainingHalf:
         slots: Queue,
         lock: Any,
     ) -> None:
+        transformers.set_seed(strategy.args.train.seed)  # for a user's feature
         self._context, self._queue, self._slots = context, queue, slots
         fleet = EngineFleet(engines, context.tell)
         self._trainer = Trainer(strategy, models, fleet, _tokenizer_of(strategy), context, lock)
@@ -150,12 +154,13 @@ class TrainingHalf:
             self._slots.put(step, block=True)
             if isinstance(item, Evaluation):
                 must_stop = self._trainer.judge(item.step, item.metrics, step, state)
+                started = time.perf_counter()
             else:
                 step, state = step + 1, item.state
                 metrics = self._trainer.step(item, step)
                 metrics["timing/step_total"] = time.perf_counter() - started  # with waiting; its parts overlap
+                started = time.perf_counter()
                 must_stop = self._trainer.finish_step(step, metrics, state)
-            started = time.perf_counter()
         _end(self._trainer, self._context, step, must_stop)
 
 
@@ -183,8 +188,9 @@ def _tokenizer_of(strategy: Any) -> Any:
 
 
 def _end(trainer: Trainer, context: TrainerContext, step: int, was_stopped: bool) -> None:
-    """Write what is left; then tell the driver of a stop on request, if there was one."""
-    trainer.close()
+    """Write what is left, tell the driver of a stop on request if there was one, and end the trackers."""
+    trainer.flush()
     if was_stopped:
         tag = None if trainer.args.ckpt.disable_ds else f"global_step{step}"
         context.tell(Stopped(step, tag))
+    trainer.close()

@@ -26,7 +26,7 @@ from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gp
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
-    "train.num_episodes",
+    *("train.num_episodes", "train.async_queue_size"),
     *(f"{section}.{count}" for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")),
     *("vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),

@@ -30,8 +30,9 @@ from meds_openrlhf.training.step.samples import is_right
 class Rollouts:
     """What a step trains on; the last ``extras`` samples are of groups that dynamic filtering dropped.
 
-    ``tokens`` were generated for it, those of dropped prompts included, in ``seconds``; ``pass_rate`` percent of the
-    prompts passed the filter, None without prompts. ``state``: the data's after this step, for a checkpoint.
+    ``tokens`` were generated for it, those of dropped prompts included, in ``seconds``. ``pass_rate``: a hundred times
+    the responses of prompts that passed the filter over the prompts, None without prompts. ``state``: the data's after
+    this step, for a checkpoint.
     """
 
     samples: FlatSamples
@@ -81,27 +82,41 @@ class RolloutGenerator:
         if state["data_loader_state_dict"]:
             self._prompts.load_state_dict(state["data_loader_state_dict"])
 
+    @property
+    def has_data(self) -> bool:
+        """Whether the last epoch is not over."""
+        return bool(self._episode < self.args.train.num_episodes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no more steps."""
+        return self._steps_left <= 0 or not self.has_data
+
     def generate(self) -> Rollouts | None:
         """Generate the next step's rollouts; None after the run's last step or epoch."""
-        started = time.perf_counter()
-        while self._steps_left > 0 and self._episode < self.args.train.num_episodes:
-            episode = self._episode
-            samples, pass_rate = self._next_samples()
-            if not samples:
-                continue
-            self._steps_left -= 1
-            batch, even, tokens = len(samples), even_batch(self.args), self._tokens
-            samples = samples + self._spares[: len(self._spares) // even * even]
-            self._settle_log_probs(samples)
-            self._tokens = 0
-            state = {
-                "episode": episode,
-                "total_consumed_prompts": self._consumed,
-                "data_loader_state_dict": self._prompts.state_dict(before=self._buffered_rows()),
-            }
-            seconds = time.perf_counter() - started
-            return Rollouts(FlatSamples(samples), tokens, len(samples) - batch, pass_rate, seconds, state)
-        return None
+        rollouts = None
+        while rollouts is None and not self.is_over:
+            rollouts = self.generate_batch()
+        return rollouts
+
+    def generate_batch(self) -> Rollouts | None:
+        """Generate a batch; None for an epoch's end that is too short for a step."""
+        started, episode = time.perf_counter(), self._episode
+        samples, pass_rate = self._next_samples()
+        if not samples:
+            return None
+        self._steps_left -= 1
+        batch, even, tokens = len(samples), even_batch(self.args), self._tokens
+        samples = samples + self._spares[: len(self._spares) // even * even]
+        self._settle_log_probs(samples)
+        self._tokens = 0
+        state = {
+            "episode": episode,
+            "total_consumed_prompts": self._consumed,
+            "data_loader_state_dict": self._prompts.state_dict(before=self._buffered_rows()),
+        }
+        seconds = time.perf_counter() - started
+        return Rollouts(FlatSamples(samples), tokens, len(samples) - batch, pass_rate, seconds, state)
 
     def evaluate(self) -> dict[str, float]:
         """Generate responses to all evaluation prompts; return their metrics."""

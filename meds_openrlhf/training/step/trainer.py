@@ -174,12 +174,14 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
             self._save(f"global_step{step}", step, state)
 
     def _save(self, tag: str, step: int, state: dict[str, Any]) -> None:
-        """Save memory and diversity, then the models, and then mark the checkpoint complete."""
-        if self.args.ckpt.disable_ds:
-            return
-        paths, pool = self._context.paths, self._context.pool
+        """Save memory and diversity, then the models, and then mark the checkpoint complete.
+
+        With ``ckpt.disable_ds`` there is nothing to resume from, and the ranks write at most ``ckpt.save_hf``'s model.
+        """
+        paths, is_whole = self._context.paths, not self.args.ckpt.disable_ds
+        pool = self._context.pool if is_whole else None
         self._rollouts.flush()
-        if diversity := self.experience_maker.diversity:
+        if is_whole and (diversity := self.experience_maker.diversity):
             diversity.save(paths.diversity(tag))
         if pool is not None:
             pool.snapshot(tag)
@@ -203,6 +205,8 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
                 raise
             problem = f"{paths.checkpoints}: the checkpoint {tag} could not be written; is the disk full?"
             raise OSError(errno.ENOSPC, problem) from error
+        if not is_whole:
+            return
         mark_complete(paths, tag, step)
         # On a shared disk, files from another node may appear with a delay.
         saved = saved_tags(paths) | {tag}
@@ -210,9 +214,12 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
         if pool is not None:
             pool.prune_snapshots(saved)
 
-    def close(self) -> None:
-        """Wait until all rollouts are on disk, and end OpenRLHF's trackers."""
+    def flush(self) -> None:
+        """Wait until all rollouts are on disk."""
         self._rollouts.flush()
+
+    def close(self) -> None:
+        """End OpenRLHF's trackers."""
         for logger in filter(None, (self.wandb_logger, self.tensorboard_logger)):
             logger.close()
 
