@@ -59,7 +59,7 @@ class Format:
     ``marks``: columns of this program alone, any of which identifies it; without marks, the columns by role do.
     ``split`` makes several rows of a line, ``unpack`` gives a row the columns named here, and ``evaluates`` says
     whether it is of an evaluation, as all rows of an ``evaluation`` are. ``step_names``: a file's name that says its
-    step, beside ``step_12``. ``unread``: what a program's files are that are recognized, but not read.
+    step, beside ``step_12``. ``unread``: what a file has that is recognized, but not read, and why.
     """
 
     prompt: tuple[str, ...] = ("prompt",)
@@ -146,8 +146,8 @@ FORMATS = {
     "inspect": Format(
         truth=("target",), marks=(INSPECT_SAMPLE,), unpack=of_inspect, evaluation=True
     ),
-    "rllm": Format(marks=("trajectories",), unread="episodes of rLLM"),
-    "torchtitan": Format(marks=("is_validation",), unread="samples of torchtitan"),
+    "rllm": Format(marks=("trajectories",), unread="episodes of rLLM, which are not read"),
+    "torchtitan": Format(marks=("is_validation",), unread="samples of torchtitan, which are not read"),
     "open-instruct": Format(marks=("prompt_tokens",), unread="traces of open-instruct, which have no texts"),
     "tinker": Format(marks=("traj_idx",), unread="summaries of tinker-cookbook, which have no texts"),
     "verl": Format(

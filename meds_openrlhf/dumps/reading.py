@@ -12,7 +12,7 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.dumps.files import UNREADABLE, DumpFile, find_files, second_copies, why
 from meds_openrlhf.dumps.formats import Format, Rollout
-from meds_openrlhf.dumps.recognition import LOOK, Look, chosen, columns_found, recognized
+from meds_openrlhf.dumps.recognition import LOOK, Look, chosen, columns_found, listed, recognized
 from meds_openrlhf.dumps.values import ODD, LeftOut
 from meds_openrlhf.files import MIB, SIZE_FACTOR, most_of
 
@@ -193,7 +193,7 @@ class Dump:
         found = dict.fromkeys(name for look in looks for name in look.columns)
         for role, column in self._columns.items():
             if column not in found:
-                hint = f"no line has this column; there are {', '.join(found)}."
+                hint = f"no line has this column; there are {listed(found)}."
                 raise ConfigError("--columns", f"{role}={column}", hint)
 
     def _rollouts(self, file: DumpFile, form: Format, of_training: bool) -> Iterator[Rollout]:
@@ -237,10 +237,8 @@ class Dump:
 
 
 def _not_read(file: DumpFile, form: Format) -> Problem:
-    reads = "which have no texts" if form.unread.endswith("no texts") else "which are not read"
-    what = form.unread.partition(", which")[0]
-    hint = f"has {what}, {reads}. Write a line for each rollout with prompt, response and reward."
-    return Problem(0, file, f"with {what}", hint)
+    hint = f"has {form.unread}. Write a line for each rollout with prompt, response and reward."
+    return Problem(0, file, f"with {form.unread}", hint)
 
 
 def _is_evaluation(file: DumpFile, look: Look) -> bool:

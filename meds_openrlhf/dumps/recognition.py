@@ -87,8 +87,7 @@ class Look:
 def recognized(lines: Iterable[Row], wanted: str, columns: Mapping[str, str]) -> Look | None:
     """The first format that the lines fit, of all or the ``wanted`` one alone; else one that is known, but not read.
 
-    None if they are of neither.
-    ``columns`` replaces names of columns.
+    Returns None if there is neither. ``columns`` replaces names of columns.
     """
     named = {role: (column,) for role, column in columns.items()}
     looks: dict[str, Look] = {}
@@ -122,7 +121,7 @@ def chosen(looks: Sequence[Look], source: str) -> Format:
     if form.reward and of_any and of_any[0] in form.reward:
         return replace(form, reward=(of_all or of_any)[:1])
     if len(of_any) > 1:
-        hint = f"has several columns of numbers ({', '.join(of_any)}). Choose one with --columns reward=NAME."
+        hint = f"has several columns of numbers ({listed(of_any)}). Choose one with --columns reward=NAME."
         raise ConfigError("FILES", source, hint)
     return replace(form, reward=of_any or form.reward or ("reward",))
 
@@ -137,7 +136,12 @@ def columns_found(lines: Iterable[Row]) -> str:
                 look.add(line)
                 found |= look.columns
         found |= dict.fromkeys(map(str, line))
-    return ", ".join(" ".join(name.split())[:60] for name in list(found)[:30])
+    return listed(found)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of columns in a line of a message, which is bounded: a file may have any."""
+    return ", ".join(" ".join(name.split())[:60] for name in list(names)[:30])
 
 
 def _in_order(looks: Mapping[str, Look]) -> list[Look]:

@@ -96,7 +96,7 @@ def of_trace(row: Row) -> Row:
         replies = [place for place in sampled if content_of(messages[place]) == row.get("root_reply")]
         asked, answered = _path(nodes, sampled[0]), _path(nodes, (replies or sampled)[-1])
         first = next(number for number, place in enumerate(answered) if nodes[place].get("sampled"))
-        prompt = [messages[place] for place in asked[:-1]]  # an answer may begin anew, behind a summary
+        prompt = [messages[place] for place in asked[:-1]]  # an answer may start over, after a summary
         turns = [messages[place] for place in answered[first:]]
         if not prompt:
             raise LeftOut("without a prompt")

@@ -1,4 +1,4 @@
-"""Values of a dump's columns as texts, numbers and messages; what is none of these leaves the line out."""
+"""Values of a dump's columns as texts, numbers and messages; a value of another kind leaves its line out."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def save(path: Path, content: object, protocol: int = 2) -> Path:
 
 
 class Strange:
-    """What is no value: a class of whoever wrote the file."""
+    """A class of whoever wrote the file."""
 
     def __init__(self) -> None:
         self.inside = [1]
