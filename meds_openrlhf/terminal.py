@@ -85,17 +85,17 @@ class RunConsole:
         """Write a line."""
         print(line, file=self._stream, flush=True)
 
-    def start(self, job: Any, placement: Any, total_steps: int) -> None:
+    def start(self, job: Any, report: Any) -> None:
         """Report that the run has its resources and starts to load models."""
-        self._total, first, folder = total_steps, job.first_step, job.config.meds.run_dir
+        self._total, first, folder = job.total_steps, job.first_step, job.config.meds.run_dir
         where = "on the CPU, with made-up GPUs" if job.on_cpu else "on GPUs"
-        self.say(f"{folder}: {placement.report.plan} ({where})")
-        for line in placement.report.overfull:
+        self.say(f"{folder}: {report.plan} ({where})")
+        for line in report.overfull:
             self.say(f"{folder}: warning: too full by estimate: {line}. `meds plan` shows more.")
         begins = f"resuming after step {first}" if first else "starting"
         if job.resume and not first:
             begins = "no complete checkpoint, starting from step 1"
-        self.say(f"{folder}: {begins}, up to step {total_steps}; loading models, this takes a while")
+        self.say(f"{folder}: {begins}, up to step {self._total}; loading models, this takes a while")
         if job.too_long:
             left_out = f"{job.too_long} of {job.prompts + job.too_long} prompts"
             self.say(f"{folder}: {left_out} have more than {job.longest_prompt} tokens and are left out")

@@ -6,6 +6,9 @@
 #   export RAY_API_SERVER_ADDRESS=http://head:8265  # the head's dashboard
 #   ray_jobs/submit.sh --tries 4 configs/qwen2.5-math-7b/meds.yaml --meds.run_dir /shared/runs/my-run
 #
+# The run is sized to the nodes that Ray has when the job starts. While nodes still join, state them: --cluster 4x8 after
+# CONFIG; the run waits for them, and a resumed one that has lost a node goes on with those that are left.
+#
 # --working-dir FOLDER  the job runs in a copy of this folder (the current one), without what runtime_env.yaml excludes;
 #                       CONFIG is a path in it
 # --env-file FILE       the job's environment as lines NAME=VALUE, without quotes. Keys are refused: Ray shows a job's

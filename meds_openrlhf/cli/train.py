@@ -27,6 +27,8 @@ def add_train(subparsers: Any) -> None:
     """Register `meds train`."""
     parser = add_command(subparsers, "train", run_train, run_train.__doc__, takes_overrides=True)
     parser.add_argument("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/cpu/meds.yaml")
+    cluster = "nodes to size the run to and to wait for, e.g. 4x8 (default: those that Ray has now)"
+    parser.add_argument("--cluster", metavar="NODESxGPUS", help=cluster)
     parser.add_argument("--resume", action="store_true", help="continue the run from its last checkpoint, if any")
     parser.add_argument("--verbose", action="store_true", help="print the output of every Ray worker")
 
@@ -39,18 +41,18 @@ def run_train(arguments: argparse.Namespace, overrides: list[str]) -> int:
     named set of changes, e.g. configs/ablations.yaml:14-diff.
     """
     config = load_config(arguments.config, overrides, named_by_user=True)
-    train(config, resume=arguments.resume, verbose=arguments.verbose)
+    train(config, resume=arguments.resume, verbose=arguments.verbose, cluster=arguments.cluster)
     return 0
 
 
-def train(config: RunConfig, *, resume: bool, verbose: bool) -> None:
-    """Train with status lines on the console."""
+def train(config: RunConfig, *, resume: bool, verbose: bool, cluster: str | None = None) -> None:
+    """Train on ``cluster``, by default what Ray has now, with status lines on the console."""
     quiet_start(verbose)
     console = RunConsole(sys.stdout)
     console.say(f"{config.meds.run_dir}: checking the configuration")
     from meds_openrlhf.training.run import run_training
 
-    run_training(config, resume=resume, verbose=verbose, console=console)
+    run_training(config, resume=resume, verbose=verbose, console=console, cluster=cluster)
     console.done(config.meds.run_dir)
 
 

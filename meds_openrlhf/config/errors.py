@@ -22,6 +22,15 @@ class ConfigError(ValueError):
         return hidden(f"{self.field}: {self.hint}" if self.value is None else f"{self.field}={self.value}: {self.hint}")
 
 
+class WithoutEffect(ConfigError):
+    """A setting that would not be used, because of the setting ``because``, by its full name."""
+
+    def __init__(self, field: str, value: object, hint: str, because: str) -> None:
+        super().__init__(field, value, f"{hint} Leave it out.")
+        self.args = (field, value, hint, because)
+        self.reason, self.because = hint, because
+
+
 def suggestion(name: str, known: Iterable[object]) -> str:
     """Say which of the ``known`` names may be meant by ``name``, or what they are."""
     close = difflib.get_close_matches(name, names := [*map(str, known)], n=1)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.config.credentials import HIDDEN, credentials_in
-from meds_openrlhf.config.errors import ConfigError, suggestion
+from meds_openrlhf.config.errors import ConfigError, WithoutEffect, suggestion
 from meds_openrlhf.config.removed import without_removed
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.config.section import build
 from meds_openrlhf.files import read_file
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ def load_config(
 ) -> RunConfig:
     """Read ``path`` and apply ``overrides``, as typed (``--a.b value``) or by name; each ``--variant FILE:NAME`` first.
 
-    A file that is ``named_by_user`` may be a pipe, unlike the one in a run's folder.
+    A file that is ``named_by_user`` may be a pipe, unlike the one in a run's folder. A setting that has no effect
+    because of one that a later source sets (a variant, what is typed) is left out, with a warning.
 
     Raises ConfigError if the file is missing or not a mapping, or if a ``meds.`` key or its value is wrong.
     """
@@ -45,6 +49,8 @@ def load_config(
     typed = dict(overrides) if isinstance(overrides, Mapping) else parse_overrides(overrides)
     references = typed.pop("variant", [])
     variants = [read_variant(reference) for reference in (references if isinstance(references, list) else [references])]
+    sources = [flat, *(settings for _, settings in variants), typed]
+    place = {key: number for number, source in enumerate(sources) for key in source}
     for name, settings in variants:
         if "meds.run_dir" in flat:
             flat["meds.run_dir"] = f"{flat['meds.run_dir']}-{name}"
@@ -55,7 +61,18 @@ def load_config(
         raise ConfigError(name, HIDDEN, f"{hint}Set WANDB_API_KEY or HF_TOKEN, or read it in a reward file of yours.")
     ours = {key: value for key, value in flat.items() if key.startswith("meds.")}
     theirs = {key: value for key, value in flat.items() if key not in ours}
-    return RunConfig(settings_of(ours), theirs, tuple(name for name, _ in variants))
+    return RunConfig(_composed(ours, place), theirs, tuple(name for name, _ in variants))
+
+
+def _composed(flat: dict[str, Any], place: Mapping[str, int]) -> MedsSettings:
+    """Our settings, without those that a setting from a later source makes ineffective."""
+    try:
+        return settings_of(flat)
+    except WithoutEffect as unused:
+        if unused.field not in flat or place[unused.field] >= place.get(unused.because, 0):
+            raise
+        logger.warning("%s=%s has no effect: it %s", unused.field, unused.value, unused.reason)
+        return _composed({key: value for key, value in flat.items() if key != unused.field}, place)
 
 
 def settings_of(flat: Mapping[str, Any]) -> MedsSettings:

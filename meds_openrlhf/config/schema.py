@@ -152,7 +152,7 @@ class PlacementSettings(Section, name="meds.placement"):
     """Who shares GPUs: as OpenRLHF's "flags" say; "split": engines and policy apart; "colocate": all roles together;
     "auto": "colocate", unless the run is asynchronous."""
     timeout_seconds: Positive = 300.0
-    """Seconds to wait for free GPUs and CPUs; then the run ends and says what is missing."""
+    """Seconds to wait for nodes that join and for GPUs and CPUs in use; then the run ends and says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +206,13 @@ class MedsSettings(Section, name="meds"):
         features, memory, penalty, exploration = self.features, self.memory, self.penalty, self.exploration
         memory.require(memory.shards <= MOST_SHARDS, "shards", f"must be at most {MOST_SHARDS}.")
         if memory.preset == ANSWERS:
-            memory.require_default(OVERRIDES, 'does not apply to the preset "answers", which clusters equal answers.')
+            hint, preset = 'does not apply to the preset "answers", which clusters equal answers.', "meds.memory.preset"
+            memory.require_default(OVERRIDES, hint, preset)
             hint = 'concerns layer logits, but the preset "answers" remembers final answers.'
-            features.require_default(("layers", "difference", "normalize", "function"), hint)
+            features.require_default(("layers", "difference", "normalize", "function"), hint, preset)
         if memory.preset == EQUAL:
-            memory.require_default(OVERRIDES, 'does not apply to the preset "equal", which clusters equal vectors.')
+            hint = 'does not apply to the preset "equal", which clusters equal vectors.'
+            memory.require_default(OVERRIDES, hint, "meds.memory.preset")
             hint = f'must be set for meds.memory.preset "{EQUAL}", because layer logits are never equal.'
             features.require(features.function is not None, "function", hint)
         if penalty.form == "weights":
@@ -218,15 +220,14 @@ class MedsSettings(Section, name="meds"):
             memory.require(memory.remember != "right", "remember", hint)
         if features.function is not None:
             hint = "concerns layer logits, which meds.features.function replaces."
-            features.require_default(("layers", "difference"), hint)
+            features.require_default(("layers", "difference"), hint, "meds.features.function")
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
-            exploration.require_default(["pass_at_k", "answer_bonus"], hint)
-            penalty.require_default(["form", "extras", "shuffled"], hint)
+            exploration.require_default(["pass_at_k", "answer_bonus"], hint, "meds.enabled")
+            penalty.require_default(["form", "extras", "shuffled"], hint, "meds.enabled")
         if exploration.answer_bonus:
-            exploration.require_default(
-                ["pass_at_k"], "cannot be combined with answer_bonus; both change the advantage."
-            )
+            hint = "cannot be combined with answer_bonus; both change the advantage. Leave it out."
+            exploration.require(exploration.pass_at_k is None, "pass_at_k", hint)
             hint = 'must be "{}" for meds.exploration.answer_bonus.'
             memory.require(memory.preset == ANSWERS, "preset", hint.format(ANSWERS))
             memory.require(memory.remember == "both", "remember", hint.format("both"))

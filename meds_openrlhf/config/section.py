@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from meds_openrlhf.config.errors import ConfigError, suggestion
+from meds_openrlhf.config.errors import ConfigError, WithoutEffect, suggestion
 
 T = TypeVar("T")
 
@@ -43,10 +43,11 @@ class Section:
         if not holds:
             raise ConfigError(f"{self.section}.{key}", getattr(self, key), hint)
 
-    def require_default(self, keys: Iterable[str], hint: str) -> None:
-        """Raise ConfigError if one of ``keys`` was set although another setting makes it ineffective."""
+    def require_default(self, keys: Iterable[str], hint: str, because: str) -> None:
+        """Raise WithoutEffect, a ConfigError, if one of ``keys`` is set although ``because`` makes it ineffective."""
         for key in keys:
-            self.require(getattr(self, key) == getattr(type(self), key), key, f"{hint} Leave it out.")
+            if (value := getattr(self, key)) != getattr(type(self), key):
+                raise WithoutEffect(f"{self.section}.{key}", value, hint, because)
 
 
 def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:

@@ -8,7 +8,6 @@ OUT/                           the report over all labels
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -178,14 +177,12 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
     from meds_openrlhf.evaluation.fleet import draw, plan_engines
-    from meds_openrlhf.placement.inventory import when_free
     from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
 
-    request, began = evaluation.request, time.monotonic()
+    request = evaluation.request
     largest = max(len(sampling.blocks) for sampling in samplings)
-    wanted = (request.engines, request.tensor_parallel, largest)
-    plan = when_free(lambda nodes: plan_engines(nodes, *wanted), inventory, request.wait_seconds, progress.say)
-    groups = reserve(plan, request.wait_seconds, setting="--wait", since=began)
+    plan = plan_engines(inventory(), request.engines, request.tensor_parallel, largest)
+    groups = reserve(plan, request.wait_seconds, setting="--wait", say=progress.say)
     try:
         for sampling in (sampling for sampling in samplings if sampling.blocks):
             label, total, present = sampling.subject.label, sampling.total, sampling.present

@@ -20,7 +20,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.evaluation.samples import Block, EngineSettings, Sample, sample_seed
 from meds_openrlhf.placement.inventory import Node, Shortage
-from meds_openrlhf.placement.plan import Plan, RoleRequest, make_plan
+from meds_openrlhf.placement.plan import Plan, make_plan
+from meds_openrlhf.placement.roles import RoleRequest
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.runtime.processes import end_children_with_this_process
 
@@ -130,7 +131,7 @@ def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: in
 
     Raises Shortage if there is no room for them, or if None for a single engine.
     """
-    room = sum(node.room // tensor_parallel for node in nodes)
+    room = sum(node.room() // tensor_parallel for node in nodes)
     count = max(1, min(room, at_most)) if engines is None else engines
     try:
         return make_plan([RoleRequest("engines", count, tensor_parallel)], nodes, memory_shards=0, controller_cpus=0)

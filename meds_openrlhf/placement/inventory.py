@@ -1,4 +1,4 @@
-"""A cluster's nodes with their GPUs, CPUs and GPU memory, and waiting until they have room for a run.
+"""A cluster's nodes with their GPUs, CPUs and GPU memory: imagined ones, and what they are called in messages.
 
 `ray_cluster` reads the nodes from Ray; here, nothing needs it.
 """
@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from meds_openrlhf.config.errors import ConfigError
 
@@ -36,27 +34,22 @@ class Node:
     id: str = ""
     is_drivers: bool = False  # whether the run's driver is there, and with it the memory
 
-    @property
-    def room(self) -> int:
-        """The number of free bundles of one GPU and one CPU."""
-        return min(math.floor(self.free_gpus), math.floor(self.free_cpus))
+    def room(self, whole: bool = False, beside_cpus: int = 0) -> int:
+        """Return the number of free bundles of one GPU and one CPU beside ``beside_cpus``; if ``whole``, of all."""
+        gpus, cpus = (self.gpus, self.cpus) if whole else (self.free_gpus, self.free_cpus)
+        return max(0, min(math.floor(gpus), math.floor(cpus) - beside_cpus))
 
-    @property
-    def room_for_cpus(self) -> int:
-        """The number of free whole CPUs."""
-        return math.floor(self.free_cpus)
-
-    def emptied(self) -> Node:
-        """Return the same node with all resources free."""
-        return replace(self, free_gpus=self.gpus, free_cpus=self.cpus)
+    def whole_cpus(self, whole: bool = False) -> int:
+        """Return the number of free whole CPUs; if ``whole``, of all."""
+        return math.floor(self.cpus if whole else self.free_cpus)
 
 
-def imagined_cluster(shape: str, gpu_memory_gb: float, cpus: int | None = None) -> list[Node]:
+def imagined_cluster(shape: str, gpu_memory_gb: float | None = None, cpus: int | None = None) -> list[Node]:
     """Return equal nodes, four with eight GPUs each for ``"4x8"``; ``cpus`` is per node, by default 16 per GPU."""
     found = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,2})", shape)
     if not found:
         raise ConfigError("--cluster", shape, "must be nodes x GPUs per node, e.g. 4x8.")
-    if not 0 < gpu_memory_gb < math.inf:
+    if gpu_memory_gb is not None and not 0 < gpu_memory_gb < math.inf:
         raise ConfigError("--gpu-memory", gpu_memory_gb, "must be above 0. Give the memory of one GPU in GB, e.g. 80.")
     if cpus is not None and cpus < 1:
         raise ConfigError("--cpus", cpus, "must be at least 1. Give the CPUs of one node, e.g. 128.")
@@ -97,40 +90,9 @@ def plural(count: float, noun: str) -> str:
     return f"{count:g} {noun}{'' if count == 1 else 's'}"
 
 
-POLL_SECONDS = 1.0
-T = TypeVar("T")
-
-
 class Shortage(ConfigError):
-    """The cluster is too small, or too much of it is in use; ``text`` says what is needed and what is free."""
+    """The cluster is too small; ``text`` says what is needed and what is there, ``advice`` what to do."""
 
     def __init__(self, text: str, advice: str) -> None:
-        self.text = text
+        self.text, self.advice = text, advice
         super().__init__("cluster", None, f"has no room for {text}. {advice}")
-
-
-def when_free(
-    place: Callable[[Sequence[Node]], T],
-    inventory: Callable[[], Sequence[Node]],
-    seconds: float,
-    tell: Callable[[str], None],
-    may_grow: bool = False,
-) -> T:
-    """Return what ``place`` returns as soon as the cluster's nodes have room. Raises Shortage after ``seconds``.
-
-    Raises Shortage immediately if even the empty cluster is too small, unless nodes may join (``may_grow``).
-    """
-    deadline, has_told = time.monotonic() + seconds, False
-    while True:
-        nodes = inventory()
-        try:
-            return place(nodes)
-        except Shortage as shortage:
-            if not may_grow:
-                place([node.emptied() for node in nodes])
-            if time.monotonic() > deadline:
-                raise
-            if not has_told:
-                tell(f"waiting up to {seconds:g} seconds for room for {shortage.text}")
-            has_told = True
-        time.sleep(POLL_SECONDS)

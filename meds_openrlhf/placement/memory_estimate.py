@@ -37,25 +37,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
+from types import SimpleNamespace
 
+from meds_openrlhf.placement.batching import Batching
 from meds_openrlhf.placement.inventory import GB
-from meds_openrlhf.placement.model_shape import ModelShape
-from meds_openrlhf.placement.recipe import Recipe
+from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
+from meds_openrlhf.placement.roles import SECTIONS
 
-PROCESS, BESIDE_ENGINE, ENGINE_WORK_SPACE, SLEEPING_ENGINE = 2 * GB, 1 * GB, 3 * GB, 5 * GB
+PROCESS, BESIDE_ENGINE, SLEEPING_ENGINE = 2 * GB, 1 * GB, 5 * GB
 GATHERED_PARAMETERS, BUCKETS = 1_000_000_000, 2_000_000_000
-# vLLM's default limits of an engine on an H100 or H200, and on other GPUs.
-MOST_SEQUENCES, MOST_TOKENS = 1024, 16_384
-USUAL_SEQUENCES, USUAL_TOKENS = 256, 8192
-
-
-@dataclass(frozen=True)
-class EngineLimits:
-    """What an engine works on at a time; OpenRLHF's way to start vLLM leaves the limits at 128 and 2,048."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    held: float | None = None  # full-length sequences in the KV cache; None: unknown, below 1: it cannot start
 
 
 @dataclass(frozen=True)
@@ -68,43 +58,23 @@ class Footprint:
 
 
 def footprints(
-    recipe: Recipe, ranks: Mapping[str, int], gpu_memory: float, tensor_parallel: int = 1
+    args: SimpleNamespace, models: Mapping[str, FoundShape], ranks: Mapping[str, int], gpu_memory: float
 ) -> dict[str, Footprint]:
-    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; empty for an unknown model.
-
-    ``tensor_parallel`` is the engines'.
-    """
-    shapes = {role: model.shape for role, model in recipe.models.items() if model.shape is not None}
-    if len(shapes) < len(recipe.models):
+    """Return each role's footprint on a GPU with ``gpu_memory`` bytes, by its ``ranks``; empty for an unknown model."""
+    shapes = {role: model.shape for role, model in models.items() if model.shape is not None}
+    if len(shapes) < len(models):
         return {}
-    found = {role: _deepspeed(recipe, shape, role, ranks[role]) for role, shape in shapes.items() if role != "engines"}
+    found = {role: _deepspeed(args, shape, role, ranks[role]) for role, shape in shapes.items() if role != "engines"}
     if "engines" in shapes:
-        peak = recipe.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
-        asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shapes["engines"], tensor_parallel))
-        found["engines"] = asleep if recipe.engines_sleep else Footprint(peak, peak)
+        peak = args.vllm.gpu_memory_utilization * gpu_memory + BESIDE_ENGINE
+        asleep = Footprint(peak, SLEEPING_ENGINE, _pinned_weights(shapes["engines"], args.vllm.tensor_parallel_size))
+        found["engines"] = asleep if args.vllm.enable_sleep else Footprint(peak, peak)
     return found
 
 
 def together(parts: Sequence[Footprint]) -> float:
     """Return the peak on a GPU that roles share: one role works at a time while the others rest."""
     return sum(part.resting for part in parts) + max(part.peak - part.resting for part in parts)
-
-
-def engine_limits(recipe: Recipe, gpu_memory: float | None, tensor_parallel: int) -> EngineLimits:
-    """Return the limits of an engine on GPUs with ``gpu_memory`` bytes, None if that is not known.
-
-    A running sequence is half generated on average, so twice as many fit; if they do not, vLLM recomputes some.
-    """
-    shape, held = recipe.models["engines"].shape, None
-    sequences, tokens = USUAL_SEQUENCES, USUAL_TOKENS
-    if shape is not None and gpu_memory is not None:
-        free = recipe.gpu_memory_utilization * gpu_memory - 2 * shape.parameters / tensor_parallel - ENGINE_WORK_SPACE
-        heads = max(1, shape.kv_heads / tensor_parallel)  # with fewer heads than GPUs, each GPU stores one head
-        held = max(0.0, free) / (4 * shape.layers * heads * shape.head_dim * recipe.max_len)
-        sequences, tokens = max(1, min(MOST_SEQUENCES, int(2 * held))), min(MOST_TOKENS, int(held * recipe.max_len))
-    # A running sequence takes a token of every step.
-    sequences = recipe.max_num_seqs or min(sequences, recipe.max_num_batched_tokens or sequences)
-    return EngineLimits(sequences, recipe.max_num_batched_tokens or max(tokens, sequences), held)
 
 
 def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
@@ -115,43 +85,57 @@ def _pinned_weights(shape: ModelShape, tensor_parallel: int) -> float:
     return sum(2.0 ** ceil(log2(2 * width * shape.hidden / tensor_parallel)) for width in tensors)
 
 
-def _deepspeed(recipe: Recipe, shape: ModelShape, role: str, ranks: int) -> Footprint:
+def _deepspeed(args: SimpleNamespace, shape: ModelShape, role: str, ranks: int) -> Footprint:
     """Policy and critic have gradients and an optimizer; critic and reward have a value head instead of logits."""
+    ds, tokens = args.ds, _tokens_of(args, args.rollout)
     vocabulary = shape.vocabulary if role in ("policy", "reference") else 1
-    weights = 2 * shape.parameters / (ranks if recipe.zero_stage == 3 else recipe.tensor_parallel)
-    if recipe.zero_stage == 3 and recipe.zero_subgroup > 1:
-        weights += 2 * shape.parameters / recipe.zero_subgroup
-    gathered = 2 * min(shape.parameters, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else 0
-    recompute = _layer(shape, recipe.forward_tokens) / 2 + 6 * recipe.forward_tokens * vocabulary
-    recompute /= recipe.context_parallel
-    on_gpu, on_node = (0.0, weights) if role in recipe.offloaded else (weights, 0.0)
+    weights = 2 * shape.parameters / (ranks if ds.zero_stage == 3 else ds.tensor_parallel_size)
+    if ds.zero_stage == 3 and ds.zpg > 1:
+        weights += 2 * shape.parameters / ds.zpg
+    gathered = 2 * min(shape.parameters, GATHERED_PARAMETERS) if ds.zero_stage == 3 else 0
+    recompute = (_layer(shape, tokens) / 2 + 6 * tokens * vocabulary) / ds.ring_attn_size
+    is_offloaded = role in ("reference", "reward") and getattr(args, SECTIONS[role]).offload
+    on_gpu, on_node = (0.0, weights) if is_offloaded else (weights, 0.0)
     base, states = PROCESS + on_gpu, 0.0
     peak = base + gathered + recompute
     if role in ("policy", "critic"):
-        states = _training_states(recipe, shape, ranks)
-        peak = base + gathered + states + max(recompute, _training_work(recipe, shape, vocabulary))
-        kept = 16 if recipe.adam_offload else 12 + recipe.gradient_bytes if recipe.deepspeed_sleeps else 0
-        on_node = kept * _trainable(recipe, shape) / ranks
-    asleep = recipe.deepspeed_sleeps and not recipe.adam_offload
+        states = _training_states(args, shape, ranks)
+        peak = base + gathered + states + max(recompute, _training_work(args, shape, vocabulary))
+        kept = 16 if ds.adam_offload else 12 + _gradient_bytes(args) if ds.enable_sleep else 0
+        on_node = kept * _trainable(args, shape) / ranks
+    asleep = ds.enable_sleep and not ds.adam_offload
     return Footprint(peak, base if asleep else base + states, on_node)
 
 
-def _training_states(recipe: Recipe, shape: ModelShape, ranks: int) -> float:
+def _tokens_of(args: SimpleNamespace, section: SimpleNamespace) -> int:
+    """Return the tokens of a micro-batch of a section (rollout, train); a longer sample is a micro-batch of its own."""
+    batching, longest = Batching.of(args), int(args.data.max_len)
+    if not batching.dynamic:
+        return int(section.micro_batch_size) * longest
+    return max(int(section.max_tokens_per_gpu * batching.duplicates), longest)
+
+
+def _gradient_bytes(args: SimpleNamespace) -> int:
+    return 4 if args.ds.grad_accum_dtype == "fp32" else 2
+
+
+def _training_states(args: SimpleNamespace, shape: ModelShape, ranks: int) -> float:
     """Return the bytes of gradients, optimizer and the step's copies."""
-    if recipe.adam_offload:
+    stage = args.ds.zero_stage
+    if args.ds.adam_offload:
         return BUCKETS
-    trained, share = _trainable(recipe, shape) / recipe.tensor_parallel, _trainable(recipe, shape) / ranks
-    sharded = [share if recipe.zero_stage >= stage else trained for stage in (1, 2)]
-    step = 4 * (min(share, GATHERED_PARAMETERS) if recipe.zero_stage == 3 else sharded[0])
-    return recipe.gradient_bytes * sharded[1] + 12 * sharded[0] + step + min(BUCKETS, 4 * trained)
+    trained, share = _trainable(args, shape) / args.ds.tensor_parallel_size, _trainable(args, shape) / ranks
+    optimizer, gradients = (share if stage >= sharding else trained for sharding in (1, 2))
+    step = 4 * (min(share, GATHERED_PARAMETERS) if stage == 3 else optimizer)
+    return float(_gradient_bytes(args) * gradients + 12 * optimizer + step + min(BUCKETS, 4 * trained))
 
 
-def _trainable(recipe: Recipe, shape: ModelShape) -> float:
-    if not recipe.lora_rank:
+def _trainable(args: SimpleNamespace, shape: ModelShape) -> float:
+    if not args.ds.lora.rank:
         return shape.parameters
     query, key_value = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     widths = 2 * (shape.hidden + query) + 2 * (shape.hidden + key_value) + 3 * (shape.hidden + shape.ffn)
-    return recipe.lora_rank * widths * shape.layers
+    return float(args.ds.lora.rank * widths * shape.layers)
 
 
 def _layer(shape: ModelShape, tokens: int) -> float:
@@ -159,7 +143,9 @@ def _layer(shape: ModelShape, tokens: int) -> float:
     return tokens * (20 * shape.hidden + 4 * shape.kv_heads * shape.head_dim + 8 * shape.ffn)
 
 
-def _training_work(recipe: Recipe, shape: ModelShape, vocabulary: int) -> float:
-    tokens, layer = recipe.train_tokens, _layer(shape, recipe.train_tokens)
-    kept = 2 * tokens * shape.hidden * shape.layers + layer if recipe.checkpointing else layer * shape.layers
-    return (kept + (16 if recipe.entropy else 12) * tokens * vocabulary) / recipe.context_parallel
+def _training_work(args: SimpleNamespace, shape: ModelShape, vocabulary: int) -> float:
+    tokens = _tokens_of(args, args.train)
+    layer, inputs = _layer(shape, tokens), 2 * tokens * shape.hidden * shape.layers
+    kept = inputs + layer if args.actor.gradient_checkpointing_enable else layer * shape.layers
+    logits = (12 if args.actor.entropy_coef is None else 16) * tokens * vocabulary
+    return float(kept + logits) / float(args.ds.ring_attn_size)

@@ -12,15 +12,13 @@ numbered node by node, and OpenRLHF's ranks and engines use them in that order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, plural
-
-# The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
-SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
+from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, plural, smallest_gpu_memory
+from meds_openrlhf.placement.roles import RoleRequest, grouped
 
 
 @dataclass(frozen=True)
@@ -37,26 +35,6 @@ class Demand:
 
     def __str__(self) -> str:
         return plural(self.count, "GPU") if self.size == 1 else f"{self.count} x {self.size} GPUs on one node"
-
-
-@dataclass(frozen=True)
-class RoleRequest:
-    """A role's request for equal blocks of GPUs, each on one node, and the role whose GPUs it shares, if any."""
-
-    role: str
-    blocks: int
-    block_gpus: int
-    shares_with: str | None = None
-
-    @property
-    def gpus(self) -> int:
-        """The total number of GPUs."""
-        return self.blocks * self.block_gpus
-
-    @property
-    def flag(self) -> str:
-        """The flag that a user lowers to make the role smaller."""
-        return "vllm.num_engines" if self.role == "engines" else f"{SECTIONS[self.role]}.num_gpus_per_node"
 
 
 @dataclass(frozen=True)
@@ -94,6 +72,11 @@ class Plan:
         """The total number of CPUs."""
         return self.gpus + len(self.shards) + self.controller_cpus
 
+    @property
+    def gpu_memory_gb(self) -> float | None:
+        """The memory of the smallest GPU in GB, which every rank has to fit; None if a node's is unknown."""
+        return smallest_gpu_memory([node for group in self.groups for node in group.nodes])
+
     def __str__(self) -> str:
         memory = [f"memory: {plural(len(self.shards), 'shard')} on CPUs"] if self.shards else []
         return "; ".join([*map(str, self.groups), *memory])
@@ -102,22 +85,23 @@ class Plan:
 def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_shards: int, controller_cpus: int) -> Plan:
     """Assign every role's GPUs and the memory's CPUs to nodes; the memory is on the driver's node, beside its files.
 
-    Raises ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if the
-    nodes do not have enough room.
+    If what is free has no room, the plan is for the whole nodes, and a run waits for what others use there. Raises
+    ConfigError if roles that share GPUs request different numbers of them, and its subclass Shortage if even the whole
+    nodes have no room.
     """
-    groups, home = _groups(requests), drivers_node(nodes)
+    groups = _groups(requests)
     # Blocks that contain whole blocks of every member, so that no block is split over nodes.
     sizes = [lcm(*(member.block_gpus for member in group)) for group in groups]
     demands = [Demand(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
     cpus = sum(demand.gpus for demand in demands) + memory_shards + controller_cpus
-    packed = pack([node.room for node in beside_memory(nodes, memory_shards)], demands)
-    has_memory = home is None or home.room_for_cpus >= memory_shards
-    if packed is None or not has_memory or sum(node.room_for_cpus for node in nodes) < cpus:
+    packed = _packed(demands, nodes, memory_shards, cpus) or _packed(demands, nodes, memory_shards, cpus, whole=True)
+    home = drivers_node(nodes)
+    if packed is None:
         names = [" + ".join(request.role for request in group) for group in groups]
         needs = ", ".join(f"{demand} for {name}" for name, demand in zip(names, demands))
         beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
         text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
-        gpus_fit = pack([node.room for node in nodes], demands) is not None
+        gpus_fit = pack([node.room(whole=True) for node in nodes], demands) is not None
         largest = max(requests, key=lambda request: request.gpus)
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
         raise Shortage(text, f"Lower {smaller} or add nodes.")
@@ -128,15 +112,26 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
 
 
+def _packed(
+    demands: Sequence[Demand], nodes: Sequence[Node], shards: int, cpus: int, whole: bool = False
+) -> list[list[int]] | None:
+    """Return the blocks of each demand on each node, beside the memory's shards; None if they do not fit."""
+    home = drivers_node(nodes)
+    has_memory = home is None or home.whole_cpus(whole) >= shards
+    if not has_memory or sum(node.whole_cpus(whole) for node in nodes) < cpus:
+        return None
+    return pack(rooms(nodes, shards, whole), demands)
+
+
+def rooms(nodes: Sequence[Node], shards: int, whole: bool = False) -> list[int]:
+    """Return each node's room in bundles, with the CPUs of the memory's shards taken from the driver's node."""
+    home = drivers_node(nodes)
+    return [node.room(whole, beside_cpus=shards if node is home else 0) for node in nodes]
+
+
 def drivers_node(nodes: Sequence[Node]) -> Node | None:
     """Return the node of the run's driver, the first one if none is marked; None without nodes."""
     return next((node for node in nodes if node.is_drivers), nodes[0] if nodes else None)
-
-
-def beside_memory(nodes: Sequence[Node], shards: int) -> list[Node]:
-    """Return the nodes with the CPUs of the memory's shards taken from the driver's."""
-    home = drivers_node(nodes)
-    return [replace(node, free_cpus=max(0, node.free_cpus - shards)) if node is home else node for node in nodes]
 
 
 def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
@@ -151,11 +146,6 @@ def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
             )
             raise ConfigError(guest.flag, guest.blocks if guest.role == "engines" else guest.block_gpus, hint)
     return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
-
-
-def grouped(roles: Collection[str], hosts: Mapping[str, str]) -> list[list[str]]:
-    """Return the roles that share GPUs, each group beginning with the role whose GPUs they are."""
-    return [[role, *(guest for guest in roles if hosts.get(guest) == role)] for role in roles if role not in hosts]
 
 
 def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:

@@ -8,6 +8,7 @@ to the new node and restarts the engines. The memory's bundles are on the driver
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from operator import itemgetter
@@ -19,7 +20,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import GB, GPU_MEMORY_GB, Node, describe_nodes
+from meds_openrlhf.placement.inventory import GB, GPU_MEMORY_GB, Node, Shortage, describe_nodes
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.runtime.devices import smallest_card
 
@@ -53,7 +54,7 @@ def accelerators(node: dict[str, Any]) -> list[str]:
     return [key.removeprefix(ACCELERATOR) for key in node["Resources"] if key.startswith(ACCELERATOR)]
 
 
-@cache  # the inventory is taken again and again while a run waits for room
+@cache  # the inventory is taken again and again while a run waits for nodes
 def _smallest_cards(nodes: tuple[str, ...]) -> dict[str, float | None]:
     """Ask every node for its smallest GPU; those that do not answer in time are left out."""
     ask, pinned = ray.remote(num_cpus=0)(smallest_card), NodeAffinitySchedulingStrategy
@@ -83,17 +84,40 @@ def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float |
 
 
 NODE_LABEL = "ray.io/node-id"
+POLL_SECONDS = 1.0  # between two looks for nodes that join
+SOON_SECONDS = 5.0  # in which a placement group is ready if its resources are free
+
+
+def plan_when_joined(plan: Callable[[Sequence[Node]], Plan], seconds: float, say: Callable[[str], None]) -> Plan:
+    """Return ``plan`` of the cluster's nodes once they have room for it. Raises its Shortage after ``seconds``."""
+    deadline, has_told = time.monotonic() + seconds, False
+    while True:
+        try:
+            return plan(inventory())
+        except Shortage as shortage:
+            if time.monotonic() >= deadline:
+                raise
+            if not has_told:
+                say(f"waiting up to {seconds:g} seconds for nodes with room for {shortage.text}")
+            has_told = True
+        time.sleep(POLL_SECONDS)
 
 
 def reserve(
-    plan: Plan, timeout_seconds: float, setting: str = "meds.placement.timeout_seconds", since: float | None = None
+    plan: Plan,
+    timeout_seconds: float,
+    setting: str = "meds.placement.timeout_seconds",
+    since: float | None = None,
+    say: Callable[[str], None] = print,
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
-    If a group is not ready in time, releases everything and raises ConfigError, which names ``setting`` as the source
-    of the timeout. It counts from ``since`` on, by the monotonic clock, by default from now.
+    If a group is not ready soon, ``say`` gets a line. If one is not ready in time, releases everything and raises
+    ConfigError, which names ``setting`` as the source of the timeout. It counts from ``since`` on, by the monotonic
+    clock, by default from now.
     """
     deadline = (time.monotonic() if since is None else since) + timeout_seconds
+    soon = time.monotonic() + SOON_SECONDS
     made: dict[str, PlacementGroup] = {}
     try:
         for group in plan.groups:
@@ -103,14 +127,21 @@ def reserve(
             cpus = [{"CPU": 1.0}] * len(plan.shards)
             made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
         for role, reserved in made.items():
+            if reserved.wait(max(min(soon, deadline) - time.monotonic(), 0.001)):
+                continue
+            if time.monotonic() < deadline:
+                say(f"waiting up to {timeout_seconds:g} seconds for GPUs and CPUs of {role} ({_lacking(plan)})")
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
-                hint = f"expired before {role} got GPUs and CPUs (needed: {plan}; free: "
-                hint += f"{describe_nodes(inventory())}). `ray status` shows who uses the rest."
-                raise ConfigError(setting, timeout_seconds, hint)
+                hint = f"expired before {role} got GPUs and CPUs ({_lacking(plan)}). `ray status` shows who uses the "
+                raise ConfigError(setting, timeout_seconds, f"{hint}rest.")
     except BaseException:  # Ctrl-C included
         release(made)
         raise
     return made
+
+
+def _lacking(plan: Plan) -> str:
+    return f"needed: {plan}; free: {describe_nodes(inventory())}"
 
 
 def release(groups: dict[str, PlacementGroup]) -> None:

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import indent
+from types import SimpleNamespace
 
-from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural, smallest_gpu_memory
-from meds_openrlhf.placement.memory_estimate import EngineLimits, Footprint, engine_limits, footprints, together
-from meds_openrlhf.placement.plan import Group, Plan, RoleRequest
-from meds_openrlhf.placement.recipe import Recipe, listed
-from meds_openrlhf.placement.sizing import Sizing
+from meds_openrlhf.placement.batching import Batching, listed
+from meds_openrlhf.placement.engine_limits import EngineLimits
+from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural
+from meds_openrlhf.placement.memory_estimate import Footprint, footprints, together
+from meds_openrlhf.placement.model_shape import FoundShape
+from meds_openrlhf.placement.plan import Group, Plan
+from meds_openrlhf.placement.roles import RoleRequest
 from meds_openrlhf.terminal import aligned
 
 LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
@@ -24,8 +27,9 @@ class PlanReport:
     """A plan with each role's footprint, or the reason why it is ``unknown``, and the limits of an engine."""
 
     plan: Plan
-    sizing: Sizing
-    recipe: Recipe
+    mode: str
+    args: SimpleNamespace  # OpenRLHF's, with all counts
+    models: Mapping[str, FoundShape]  # by role
     footprints: Mapping[str, Footprint]
     gpu_memory_gb: float | None
     limits: EngineLimits
@@ -58,29 +62,28 @@ class PlanReport:
                 lines.append(f"{needs}. Use fewer ranks per node, mode split, or no ds.adam_offload")
         if self.limits.held is not None and self.limits.held < 1:
             advice = "Raise vllm.tensor_parallel_size or vllm.gpu_memory_utilization, or lower data.max_len"
-            lines.append(f"the KV cache of an engine is too small for {self.recipe.max_len} tokens. {advice}")
+            lines.append(f"the KV cache of an engine is too small for {self.args.data.max_len} tokens. {advice}")
         return lines
 
     def _advice(self, group: Group) -> str:
         if group.roles == ("engines",):
             return "Lower vllm.gpu_memory_utilization"
-        size = "max_tokens_per_gpu" if self.recipe.batching.dynamic else "micro_batch_size"
+        size = "max_tokens_per_gpu" if self.args.train.dynamic_batch_enable else "micro_batch_size"
         share = ", vllm.gpu_memory_utilization" if "engines" in group.roles else ""
         return f"Lower train.{size}, rollout.{size}{share} or data.max_len, set ds.adam_offload, or use more ranks"
 
 
-def report(plan: Plan, sizing: Sizing, recipe: Recipe) -> PlanReport:
+def report(
+    plan: Plan, mode: str, args: SimpleNamespace, models: Mapping[str, FoundShape], limits: EngineLimits
+) -> PlanReport:
     """Return the plan with its estimates, or with the reason why there are none."""
-    memory = smallest_gpu_memory([node for group in plan.groups for node in group.nodes])
-    models = dict.fromkeys(recipe.models.values())
-    unknown = "; ".join(f"{found.name}: {found.unknown}" for found in models if found.shape is None)
+    memory = plan.gpu_memory_gb
+    unknown = "; ".join(f"{found.name}: {found.unknown}" for found in dict.fromkeys(models.values()) if not found.shape)
     if memory is None:
         unknown = unknown or "Ray names no known accelerator type"
-        return PlanReport(plan, sizing, recipe, {}, None, engine_limits(recipe, None, 1), unknown)
-    requests = {member.role: member for group in plan.groups for member in group.members}
-    width = requests["engines"].block_gpus
-    found = footprints(recipe, {role: member.gpus for role, member in requests.items()}, memory * GB, width)
-    return PlanReport(plan, sizing, recipe, found, memory, engine_limits(recipe, memory * GB, width), unknown)
+        return PlanReport(plan, mode, args, models, {}, None, limits, unknown)
+    ranks = {member.role: member.gpus for group in plan.groups for member in group.members}
+    return PlanReport(plan, mode, args, models, footprints(args, models, ranks, memory * GB), memory, limits, unknown)
 
 
 def draw(report: PlanReport, title: str) -> str:
@@ -88,9 +91,9 @@ def draw(report: PlanReport, title: str) -> str:
     memory = "" if report.gpu_memory_gb is None else f", {report.gpu_memory_gb:g} GB per GPU"
     models = [
         f"{found.name}, {found.shape.parameters / 1e9:.2f} B parameters" if found.shape else found.name
-        for found in dict.fromkeys(report.recipe.models.values())
+        for found in dict.fromkeys(report.models.values())
     ]
-    facts = [["mode", report.sizing.mode], ["model", "; ".join(models)]]
+    facts = [["mode", report.mode], ["model", "; ".join(models)]]
     facts += [["memory", f"unknown: {report.unknown}"]] if report.unknown else []
     head = f"{title} on {describe_nodes(report.plan.nodes)}{memory}"
     tables = [aligned(facts), aligned(_roles(report)), _map(report), aligned(_totals(report))]
@@ -147,16 +150,16 @@ def _node(report: PlanReport, node: Node) -> list[str]:
 
 
 def _totals(report: PlanReport) -> list[list[str]]:
-    plan, batching = report.plan, report.recipe.batching
+    plan, batching = report.plan, Batching.of(report.args)
     gpus, cpus = sum(node.gpus for node in plan.nodes), sum(node.cpus for node in plan.nodes)
     total = f"{plan.gpus} of {plural(gpus, 'GPU')}, {plan.cpus} of {plural(cpus, 'CPU')}"
     rows = [["total", f"{total} (one per GPU and shard, {plan.controller_cpus} for controllers)"]]
     if report.limits.held is not None:
-        held = f"its KV cache holds {report.limits.held:.0f} sequences of {report.recipe.max_len} tokens"
+        held = f"its KV cache holds {report.limits.held:.0f} sequences of {report.args.data.max_len} tokens"
         rows.append(["engine", f"{held}, {report.limits.max_num_seqs} run at a time"])
     free = int(sum(node.free_gpus for node in plan.nodes))
     if free > plan.gpus:
-        counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.recipe.models))} ranks"
+        counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.models))} ranks"
         rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
     policy = next(len(group.nodes) for group in plan.groups if "policy" in group.roles)
     each = batching.train_batch / batching.parallel(policy)

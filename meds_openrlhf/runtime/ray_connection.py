@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 from ray._private import services
+from ray._private.utils import get_num_cpus
 from ray._raylet import (  # type: ignore[attr-defined]
     AuthenticationMode,
     AuthenticationTokenLoader,
@@ -42,22 +43,41 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
 
     A cluster that starts here asks for a token. If another does not, ``say`` gets a line.
     """
-    starts_ray = os.environ.get("RAY_ADDRESS", "") in ("", "local")
     runtime_env: dict[str, Any] = {"env_vars": worker_environment(CPU_ENVIRONMENT if on_cpu else _defaults())}
     if on_cpu:
         runtime_env["worker_process_setup_hook"] = CPU_SETUP
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}
-    if on_cpu and starts_ray:
-        options.update(address="local", num_gpus=MADE_UP_GPUS, num_cpus=MADE_UP_CPUS, include_dashboard=False)
-    hint = "Run `ray stop` to forget a cluster that is gone." if starts_ray else "Unset it to start a cluster here."
+    starts_ray = starts_ray_here(on_cpu)
+    if starts_ray:
+        gpus, cpus = resources_here(on_cpu)
+        options.update(address="local", num_gpus=gpus, num_cpus=cpus, include_dashboard=False if on_cpu else None)
+    is_stated = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
+    hint = "Unset it to start a cluster here." if is_stated else "Run `ray stop` to forget a cluster that is gone."
     with ExitStack() as stack:
         stack.enter_context(_sessions_of_their_own())
-        if starts_ray and services.canonicalize_bootstrap_address(options.get("address")) is None:  # no `ray start`
+        if starts_ray:
             stack.enter_context(_token_of_its_own())
         stack.enter_context(joined(hint, runtime_env=runtime_env, **options))
         if get_authentication_mode() == AuthenticationMode.DISABLED:
             say("warning: this Ray cluster asks for no token, so anyone who reaches its ports can run code in it")
         yield
+
+
+def starts_ray_here(on_cpu: bool) -> bool:
+    """Return whether `ray_connection` starts a cluster: without RAY_ADDRESS, and on GPUs without a `ray start`."""
+    if os.environ.get("RAY_ADDRESS", "") not in ("", "local"):
+        return False
+    address = "local" if on_cpu else os.environ.get("RAY_ADDRESS") or None
+    return services.canonicalize_bootstrap_address(address) is None
+
+
+def resources_here(on_cpu: bool) -> tuple[int, int]:
+    """Return the GPUs and CPUs of a cluster that `ray_connection` starts."""
+    if on_cpu:
+        return MADE_UP_GPUS, MADE_UP_CPUS
+    import torch
+
+    return torch.cuda.device_count(), get_num_cpus()
 
 
 @contextmanager

@@ -16,7 +16,10 @@ from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
+from meds_openrlhf.placement.engine_limits import EngineLimits
+from meds_openrlhf.placement.inventory import Shortage
+from meds_openrlhf.placement.plan import Plan
+from meds_openrlhf.placement.ray_cluster import inventory, plan_when_joined, release, reserve
 from meds_openrlhf.run_folder import run_paths_of, set_back, sole_driver_of
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import (
@@ -34,7 +37,7 @@ from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.control import StepReport, Stopped
 from meds_openrlhf.training.openrlhf import cpu
-from meds_openrlhf.training.start.placing import Placement, place_when_free
+from meds_openrlhf.training.start.nodes import nodes_of
 from meds_openrlhf.training.start.prepare import Job, prepare
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
@@ -44,8 +47,10 @@ CENSUS_SECONDS = 5.0  # between two looks for lost actors
 HALVES = {"TrainingHalf": "training half", "GeneratingHalf": "generating half"}
 
 
-def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, console: RunConsole) -> None:
-    """Train to the end.
+def run_training(
+    config: RunConfig, *, resume: bool, verbose: bool = False, console: RunConsole, cluster: str | None = None
+) -> None:
+    """Train to the end, on ``cluster``, such as ``4x8`` (nodes x GPUs per node), or on the nodes that Ray has now.
 
     Raises ConfigError, with nothing started, for mistakes that the user can correct; RunLostError if a vital process is
     lost, the user's feature fails or the run makes no progress for too long; Interrupted on Ctrl-C or SIGTERM.
@@ -55,19 +60,18 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, cons
     if on_cpu:
         cpu.install()
     with sole_driver_of(paths, resume, config.meds.lock_seconds):
-        job = prepare(config, paths, resume, on_cpu)
+        job = prepare(config, paths, resume, on_cpu, lambda: nodes_of(cluster, on_cpu))
         connection = ray_connection(on_cpu=on_cpu, verbose=verbose, say=console.say)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
-            began = time.monotonic()
-            placement = place_when_free(job.request, resume, inventory)
-            total_steps = job.total_steps(placement.args)
-            groups = reserve(placement.report.plan, config.meds.placement.timeout_seconds, since=began)
+            began, timeout = time.monotonic(), config.meds.placement.timeout_seconds
+            job, plan = _planned(job, timeout if cluster or resume else 0.0, console)
+            groups = reserve(plan, timeout, since=began, say=console.say)
             try:
-                set_back(paths, config, job.checkpoint, total_steps)
-                console.start(job, placement, total_steps)
+                set_back(paths, config, job.checkpoint, job.total_steps)
+                console.start(job, job.report(plan))
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
                 try:
-                    Run(job, placement, groups, interruptions, console, trackers).train()
+                    Run(job, groups, interruptions, console, trackers).train(job.engine_limits(plan))
                 finally:
                     for line in trackers.finish():
                         console.say(line)
@@ -75,6 +79,21 @@ def run_training(config: RunConfig, *, resume: bool, verbose: bool = False, cons
                 raise RunLostError(f"{error}; {_how_to_resume(paths)}") from error
             finally:
                 release(groups)
+
+
+def _planned(job: Job, seconds: float, console: RunConsole) -> tuple[Job, Plan]:
+    """Plan the placement, within ``seconds`` once enough nodes have joined.
+
+    A resumed run whose nodes do not come back in that time goes on with those that there are, which its policy and
+    critic must fit, as their ranks are those of the checkpoint. Raises Shortage if they do not.
+    """
+    try:
+        return job, plan_when_joined(job.plan, seconds, console.say)
+    except Shortage:
+        if job.checkpoint is None:
+            raise
+    job = prepare(job.config, job.paths, job.resume, job.on_cpu, inventory)
+    return job, job.plan(inventory())
 
 
 def _how_to_resume(paths: RunPaths) -> str:
@@ -86,22 +105,24 @@ def _how_to_resume(paths: RunPaths) -> str:
 
 @dataclass
 class Run:
-    """A job with its placement, and everything that monitors it."""
+    """A job with its placement groups, and everything that monitors it."""
 
     job: Job
-    placement: Placement
     groups: dict[str, Any]  # placement groups by role
     interruptions: Interruptions
     console: RunConsole
     trackers: Trackers
     members: list[Member] = field(default_factory=list)  # empty until the actors are started
 
-    def train(self) -> None:
-        """Start everything and follow it to the end; raises RunLostError if a process or the user's feature fails."""
+    def train(self, limits: EngineLimits) -> None:
+        """Start everything, engines with their ``limits``, and follow it to the end.
+
+        Raises RunLostError if a process or the user's feature fails.
+        """
         try:
             with self.interruptions.themselves():
                 self.interruptions.rewind_watchdog()
-                self._start_and_follow()
+                self._start_and_follow(limits)
         except WatchdogExpired:
             limit = f"{self.job.config.meds.watchdog.minutes:g} minutes (meds.watchdog.minutes)"
             hint = "`ray stack` or `py-spy dump --pid PID` on a node shows what its processes wait for"
@@ -115,11 +136,11 @@ class Run:
                 raise
             raise RunLostError(loss) from error
 
-    def _start_and_follow(self) -> None:
+    def _start_and_follow(self, limits: EngineLimits) -> None:
         """Start all actors, follow the training and save the models."""
         from meds_openrlhf.training.start.actors import start_actors  # late: it imports OpenRLHF
 
-        actors = start_actors(self.job, self.placement, self.groups)
+        actors = start_actors(self.job, limits, self.groups)
         self.members = members_of(actors.trainer, actors.engines, actors.models, actors.shards)
         self.job.paths.model_complete.unlink(missing_ok=True)  # of a policy that was trained to an earlier end
         stopped = self.follow(actors.trainer.fit.remote(), actors.control)
@@ -128,7 +149,7 @@ class Run:
             saved = resume if stopped.tag else "ckpt.disable_ds: not saved"
             raise Interrupted(self.interruptions.noted or 0, f"stopped after step {stopped.step}; {saved}")
         ray.get(actors.models["policy"].async_save_model())
-        if "critic" in actors.models and self.placement.args.critic.save_value_network:
+        if "critic" in actors.models and self.job.args.critic.save_value_network:
             ray.get(actors.models["critic"].async_save_model())
 
     def follow(self, training: Any, control: Any) -> Stopped | None:

@@ -46,7 +46,7 @@ def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
     code, _, error = meds("plan", CONFIG, "--cluster", "4x8", "--cpus", "9", *counts)
     assert code == 1
     assert error.startswith(f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node ")
-    assert "free: 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes.\n" in error
+    assert "free: 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes. To run on" in error
     meds.output("plan", CONFIG, "--cluster", "4x8", *counts)
     code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--meds.placement.mode=colocate")
     assert code == 1

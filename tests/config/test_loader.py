@@ -212,6 +212,43 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
         load_config(files / "run.yaml", words)
 
 
+@pytest.mark.parametrize(
+    ("file", "later", "warning"),
+    [
+        (
+            "features: {layers: 14}",
+            ANSWERS,
+            'meds.features.layers=14 has no effect: it concerns layer logits, but the preset "answers" remembers final '
+            "answers.",
+        ),
+        (
+            "features: {layers: 14}",
+            FUNCTION,
+            "meds.features.layers=14 has no effect: it concerns layer logits, which meds.features.function replaces.",
+        ),
+        (
+            "exploration: {pass_at_k: 4}",
+            "--meds.enabled=false",
+            "meds.exploration.pass_at_k=4 has no effect: it needs meds.enabled: true; to compare without a penalty, "
+            "set meds.penalty.alpha to 0.",
+        ),
+    ],
+)
+def test_a_setting_of_a_file_that_a_later_source_leaves_without_effect_is_told_in_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, later: str, warning: str
+) -> None:
+    path = write(tmp_path, f"meds:\n  run_dir: r\n  {file}\n")
+    config = load_config(path, [later])
+    assert [record.getMessage() for record in caplog.records] == [warning]
+    assert config.meds == load_config(write(tmp_path, MINIMAL), [later, "--meds.run_dir=r"]).meds
+    assert load_config(write(tmp_path, config.as_yaml())).meds == config.meds  # what is saved has no such setting
+    assert len(caplog.records) == 1
+    key, _, value = later.removeprefix("--").partition("=")
+    together = write(tmp_path, f"meds:\n  run_dir: r\n  {file}\n{key}: {value}\n")
+    with pytest.raises(ConfigError, match=r"Leave it out\.$"):  # both are of one file
+        load_config(together)
+
+
 NO_VARIANT = "is not a variant. It needs a name without / and values by dotted key"
 
 

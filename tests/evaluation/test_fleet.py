@@ -33,6 +33,7 @@ def engines(nodes: list[Node], count: int | None, tensor_parallel: int, at_most:
 def test_as_many_as_there_is_room_for() -> None:
     assert [engines(TWO_NODES, None, size) for size in (1, 3, 8)] == [16, 4, 2]
     assert engines([Node("a", 8, 64, free_gpus=3, free_cpus=64)], None, 1) == 3
+    assert engines([Node("a", 8, 64, free_gpus=0, free_cpus=64)], None, 1) == 1  # which waits
     assert engines(TWO_NODES, None, 1, at_most=5) == 5  # no more than there are blocks
     assert engines(TWO_NODES, 2, 4, at_most=1) == 2  # unless they are asked for
 
@@ -43,7 +44,6 @@ def test_as_many_as_there_is_room_for() -> None:
         (TWO_NODES, 17, 1, "17 GPUs for engines and 17 CPUs; free: 2 nodes with 8 GPUs and 64 CPUs each. Lower --"),
         (TWO_NODES, None, 16, "1 x 16 GPUs on one node for engines and 16 CPUs; free:"),
         ([node("a", 0, 8)], None, 1, "1 GPU for engines and 1 CPU; free: a with 0 GPUs and 8 CPUs. Lower --e"),
-        ([Node("a", 1, 8, free_gpus=0, free_cpus=8)], None, 1, "free: a with 0 of 1 GPU and 8 CPUs. Lower --engin"),
     ],
 )
 def test_a_cluster_without_room(nodes: list[Node], count: int | None, tensor_parallel: int, message: str) -> None:

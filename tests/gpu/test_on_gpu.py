@@ -10,7 +10,7 @@ from meds_openrlhf.features.recorder import LayerLogitRecorder
 from meds_openrlhf.placement.memory_estimate import footprints
 from tests.features.models import VOCABULARY, the_long_way
 from tests.features.test_recorder import HAVE, padded_batch, record
-from tests.placement.clusters import QWEN, SHAPES, recipe
+from tests.placement.clusters import QWEN, SHAPES, arguments, models
 
 DEVICE, ATTENTION = "cuda", "flash_attention_2"
 
@@ -62,8 +62,9 @@ def test_a_recompute_takes_the_memory_that_the_plan_estimates(length: int) -> No
     weights = 2 * sum(parameter.numel() for parameter in model.parameters())
     assert weights == pytest.approx(2 * SHAPES[QWEN].parameters, rel=0.01)
     # A frozen model of one rank, whose footprint is its weights, the process, and the recompute's work.
-    run = recipe(("reference",), zero_stage=0, forward_tokens=4 * length)
-    estimate = footprints(run, {"reference": 1}, 0.0)["reference"]
+    args = arguments("reference", ds__zero_stage=0, rollout__micro_batch_size=4, data__max_len=length)
+    ranks = {"policy": 1, "engines": 1, "reference": 1}
+    estimate = footprints(args, models("reference"), ranks, 0.0)["reference"]
     work = estimate.peak - estimate.resting
     with torch.no_grad():
         _, _, taken = benchmark.cost_of(lambda: (benchmark.log_probs_of(model, batch.ids), 0.0), DEVICE)

@@ -1,12 +1,14 @@
 """What the tests of placement share: nodes, recipes, and the sizes of the shipped recipes' models."""
 
-from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
+from meds_openrlhf.placement.batching import Batching
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape, ModelShape
-from meds_openrlhf.placement.plan import Plan, RoleRequest
-from meds_openrlhf.placement.recipe import Batching, Recipe
+from meds_openrlhf.placement.plan import Plan
+from meds_openrlhf.placement.roles import RoleRequest
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 
 QWEN = "Qwen/Qwen2.5-Math-7B"
 # From their config.json, which tests do not download.
@@ -35,12 +37,34 @@ def request_of(plan: Plan, role: str) -> RoleRequest:
     return found
 
 
-def recipe(roles: tuple[str, ...] = ("policy", "engines"), model: str | None = QWEN, **changes: Any) -> Recipe:
-    """The shipped recipe of Qwen2.5-Math-7B, changed; ``model=None`` is one whose sizes are not known."""
-    found = found_shape("some/model" if model is None else model)
-    sizes = {field.name: changes.pop(field.name) for field in fields(Batching) if field.name in changes}
-    settings: dict[str, Any] = {"zero_stage": 3, "checkpointing": True, "forward_tokens": 16384, **changes}
-    return Recipe(models=dict.fromkeys(roles, found), batching=batching(**sizes), **settings)
+# Settings of the shipped recipe of Qwen2.5-Math-7B.
+SHIPPED = {
+    "algo.advantage.estimator": "group_norm", "algo.kl.init_coef": 0, "reward.remote_url": "reward.py",
+    "rollout.batch_size": 512, "rollout.n_samples_per_prompt": 16, "rollout.micro_batch_size": 4,
+    "train.batch_size": 256, "train.micro_batch_size": 1, "data.max_len": 4096, "ds.zero_stage": 3,
+    "actor.gradient_checkpointing_enable": True, "vllm.num_engines": 1, "actor.num_gpus_per_node": 1,
+}  # fmt: skip
+OF_ROLES = {
+    "reference": {"algo.kl.init_coef": 0.01},
+    "critic": {"algo.advantage.estimator": "gae"},
+    "reward": {"reward.remote_url": None, "reward.model_name_or_path": "some/reward"},
+}
+
+
+def arguments(*roles: str, **flags: Any) -> SimpleNamespace:
+    """OpenRLHF's arguments of the shipped recipe with ``roles`` beside policy and engines, changed by ``flags``.
+
+    A flag is written with two underscores for its dot.
+    """
+    changed = {flag: value for role in roles for flag, value in OF_ROLES[role].items()}
+    given = {name.replace("__", "."): value for name, value in flags.items()}
+    return parse_openrlhf_arguments({"actor.model_name_or_path": QWEN, **SHIPPED, **changed, **given})
+
+
+def models(*roles: str, name: str | None = QWEN) -> dict[str, FoundShape]:
+    """The model of policy, engines and ``roles``; None is one whose sizes are not known."""
+    found = found_shape("some/model" if name is None else name)
+    return dict.fromkeys(("policy", "engines", *roles), found)
 
 
 def batching(**changes: Any) -> Batching:

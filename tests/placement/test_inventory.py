@@ -30,11 +30,13 @@ def test_impossible_clusters_are_refused(words: tuple, message: str) -> None:
 
 
 def test_room_is_what_has_a_gpu_and_a_cpu() -> None:
-    assert node("a", 8, 32).room == 8
-    assert node("a", 8, 32, free_gpus=5).room == 5
-    assert node("a", 8, 32, free_cpus=2.5).room == 2
-    assert node("a", 8, 32, free_gpus=0.8).room == 0
-    assert node("a", 8, 32, free_gpus=1, free_cpus=1).emptied() == node("a", 8, 32)
+    assert node("a", 8, 32).room() == 8
+    assert node("a", 8, 32, free_gpus=5).room() == 5
+    assert node("a", 8, 32, free_gpus=5).room(whole=True) == 8
+    assert node("a", 8, 32, free_cpus=2.5).room() == 2
+    assert node("a", 8, 32, free_gpus=0.8).room() == 0
+    assert node("a", 8, 10).room(beside_cpus=4) == 6
+    assert node("a", 8, 10).room(beside_cpus=12) == 0
 
 
 def test_equal_nodes_are_described_together_and_single_ones_are_named() -> None:

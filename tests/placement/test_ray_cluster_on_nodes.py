@@ -8,8 +8,8 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table
 
-from meds_openrlhf.placement.plan import RoleRequest
 from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
+from meds_openrlhf.placement.roles import RoleRequest
 from tests.placement.clusters import request_of
 from tests.placement.test_ray_cluster import nodes_of, plan_of, wait_until_all_is_free
 from tests.processes import wait_until

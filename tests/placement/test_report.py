@@ -5,21 +5,26 @@ from dataclasses import replace
 
 import pytest
 
+from meds_openrlhf.config.schema import RolloutSettings
+from meds_openrlhf.placement.engine_limits import engine_limits
 from meds_openrlhf.placement.inventory import Node, imagined_cluster
-from meds_openrlhf.placement.plan import RoleRequest, make_plan
+from meds_openrlhf.placement.plan import make_plan
 from meds_openrlhf.placement.report import PlanReport, draw, report
-from meds_openrlhf.placement.sizing import Sizing
-from tests.placement.clusters import node, recipe
+from meds_openrlhf.placement.roles import RoleRequest
+from tests.placement.clusters import arguments, models, node
 
 SPLIT = [RoleRequest("policy", 1, 4), RoleRequest("engines", 2, 2), RoleRequest("reference", 1, 4, "policy")]
-SIZING = Sizing("split", {})
 
 
 def report_of(
     nodes: list[Node], requests: list[RoleRequest] = SPLIT, model: str | None = "Qwen/Qwen3-8B", **changes: object
 ) -> PlanReport:
     plan = make_plan(requests, nodes, 2, 1)
-    return report(plan, SIZING, recipe(tuple(request.role for request in requests), model=model, **changes))
+    (width,) = {request.block_gpus for request in requests if request.role == "engines"}
+    beside = [request.role for request in requests if request.role not in ("policy", "engines")]
+    args, found = arguments(*beside, vllm__tensor_parallel_size=width, **changes), models(*beside, name=model)
+    limits = engine_limits(args, found["engines"].shape, RolloutSettings(), plan.gpu_memory_gb)
+    return report(plan, "split", args, found, limits)
 
 
 def lines_of(found: PlanReport) -> list[str]:
@@ -56,14 +61,14 @@ def test_roles_and_nodes_that_are_too_full_are_named() -> None:
     assert f"  too full  {line}" in lines_of(found)
     assert report_of(imagined_cluster("1x8", 140.0)).overfull == []
     small = [replace(node, memory_gb=8.0) for node in imagined_cluster("1x8", 140.0)]
-    full = report_of(small, [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)], adam_offload=True)
+    full = report_of(small, [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)], ds__adam_offload=True)
     (line,) = full.overfull
     assert line.startswith("sleeping and offloaded states on node 0: about 122 GB of 8 GB. Use fewer ranks per node")
     assert any(line.endswith("122 of 8") for line in lines_of(full))
     narrow = report_of(imagined_cluster("1x8", 16.0), [RoleRequest("policy", 1, 4), RoleRequest("engines", 4, 1)])
     small_cache = "the KV cache of an engine is too small for 4096 tokens. Raise vllm.tensor_parallel_size or vllm.gpu"
     assert narrow.overfull[-1].startswith(small_cache)
-    greedy = report_of(imagined_cluster("1x8", 80.0), SPLIT[:2], gpu_memory_utilization=1.0)
+    greedy = report_of(imagined_cluster("1x8", 80.0), SPLIT[:2], vllm__gpu_memory_utilization=1.0)
     assert greedy.overfull == ["engines on a GPU: about 81 GB of 80 GB. Lower vllm.gpu_memory_utilization"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError, load_config
+from meds_openrlhf.placement.batching import Batching
 from meds_openrlhf.placement.inventory import imagined_cluster
 from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.runtime import devices
@@ -45,19 +46,19 @@ def test_engines_and_policy_share_all_gpus_or_halve_them_in_an_asynchronous_run(
     config: str, cluster: str, expected: tuple[int, ...], half: tuple[int, ...]
 ) -> None:
     report = planned(config, cluster)
-    assert (report.sizing.mode, counts(report)) == ("colocate", expected)
+    assert (report.mode, counts(report)) == ("colocate", expected)
     assert report.overfull == []
     assert report.plan.gpus == expected[0] * expected[1]
-    assert expected[0] * expected[1] in report.recipe.batching.even_counts()
+    assert expected[0] * expected[1] in Batching.of(report.args).even_counts()
     assert ("reference" in report.plan.groups[0].roles) == ("grpo" in config)
     report = planned(config, cluster, "--train.async_enable")
-    assert (report.sizing.mode, counts(report), report.overfull) == ("split", half, [])
+    assert (report.mode, counts(report), report.overfull) == ("split", half, [])
 
 
 @pytest.mark.parametrize("config", ON_GPUS)
 def test_one_gpu_holds_the_small_model_and_a_line_says_that_it_does_not_hold_the_others(config: str) -> None:
     report = planned(config, "1x1")
-    assert (report.sizing.mode, counts(report)) == ("colocate", (1, 1, 1, 1))
+    assert (report.mode, counts(report)) == ("colocate", (1, 1, 1, 1))
     if "1.7b" in config:
         assert report.overfull == []
     else:
@@ -73,4 +74,4 @@ def test_the_demo_says_its_counts(config: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(devices, "has_cuda", lambda: False)
     model = f"--actor.model_name_or_path={tmp_path}"  # the demo makes it
     report = planned(config, f"1x{devices.MADE_UP_GPUS}", model)
-    assert (report.sizing.mode, counts(report)) == ("flags", (1, 1, 1, 1))
+    assert (report.mode, counts(report)) == ("flags", (1, 1, 1, 1))

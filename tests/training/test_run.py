@@ -14,6 +14,7 @@ from ray.exceptions import RayTaskError
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.features.kind import FeatureFunctionError
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.engine_limits import EngineLimits
 from meds_openrlhf.runtime.errors import Interrupted, Interruptions, RunLostError, WatchdogExpired, interruptible
 from meds_openrlhf.runtime.losses import Member
 from meds_openrlhf.tracking.step_log import StepLog
@@ -80,7 +81,7 @@ def follow(
         control = start_run_control(RunPaths(folder))
         call = ray.remote(num_cpus=0)(training).remote(control, *words)
         try:
-            run = Run(None, None, {}, interruptions, console, Trackers(), list(members))
+            run = Run(None, {}, interruptions, console, Trackers(), list(members))
             return run.follow(call, control), console.heard
         finally:
             assert not interruptions.patient
@@ -154,4 +155,4 @@ def test_a_failure_ends_the_run_with_a_line(error: Exception, message: str, monk
     job = SimpleNamespace(config=SimpleNamespace(meds=MedsSettings(run_dir="r")))
     monkeypatch.setattr(Run, "_start_and_follow", fail)
     with pytest.raises(RunLostError, match=message):
-        Run(job, None, {}, Interruptions(None), None, None).train()
+        Run(job, {}, Interruptions(None), None, None).train(EngineLimits(8, 2048))

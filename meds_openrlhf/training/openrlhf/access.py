@@ -10,7 +10,7 @@ import ast
 import difflib
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache, partial
@@ -19,9 +19,6 @@ from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.plan import RoleRequest
-from meds_openrlhf.placement.recipe import Batching
-from meds_openrlhf.placement.sizing import hosts
 
 
 @cache
@@ -77,17 +74,25 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 TOO_FEW_BATCHES = "The number of sample batches"
 
 
-def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
+def parse_openrlhf_arguments(
+    flags: Mapping[str, Any], counts: Callable[[SimpleNamespace], Mapping[str, int]] | None = None
+) -> SimpleNamespace:
     """Return OpenRLHF's nested arguments (such as ``args.actor.num_nodes``) for flags by dotted name.
 
-    Raises ConfigError for an unknown flag, or for a value or combination that OpenRLHF rejects.
+    ``counts`` returns the flags that follow from the others and from the cluster. It is asked when all values have
+    their types and defaults, and before OpenRLHF checks them together. Raises ConfigError for an unknown flag, or for a
+    value or combination that OpenRLHF rejects.
     """
+    nested = module_alone("openrlhf.utils.config").hierarchize
 
     class Parser(argparse.ArgumentParser):
         """An argparse parser with the run's flags as its command line and one-line errors."""
 
         def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
-            return super().parse_args(_command_line(self, flags))
+            args = super().parse_args(_command_line(self, flags))
+            if counts is not None:
+                vars(args).update(counts(nested(args)))
+            return args
 
         def error(self, message: str) -> NoReturn:
             raise _refusal(flags, message)
@@ -96,7 +101,7 @@ def parse_openrlhf_arguments(flags: Mapping[str, Any]) -> SimpleNamespace:
     names = {
         "argparse": SimpleNamespace(ArgumentParser=Parser),
         "datetime": datetime,
-        "hierarchize": module_alone("openrlhf.utils.config").hierarchize,
+        "hierarchize": nested,
         "train": parsed.append,
     }
     try:
@@ -157,76 +162,6 @@ def _refusal(flags: Mapping[str, Any], message: str) -> ConfigError:
         return ConfigError("OpenRLHF refuses these settings", None, message)
     detail = re.sub(r"(invalid \w+( value)?): '.*?'", r"\1", found[2])
     return ConfigError(found[1], flags[found[1]], detail)
-
-
-def role_requests(args: SimpleNamespace) -> list[RoleRequest]:
-    """Return the resources that OpenRLHF's arguments request, and which roles share GPUs."""
-    sections = {"policy": args.actor, "engines": args.vllm}
-    if args.algo.kl.init_coef > 0:
-        sections["reference"] = args.ref
-    if args.critic.model_name_or_path:
-        sections["critic"] = args.critic
-    if not args.reward.remote_url:
-        sections["reward"] = args.reward
-    shared = hosts(
-        sections,
-        colocate_all=args.train.colocate_all,
-        actor_ref=args.train.colocate_actor_ref,
-        critic_reward=args.train.colocate_critic_reward,
-        asynchronous=args.train.async_enable,
-    )
-
-    def request(role: str, section: SimpleNamespace) -> RoleRequest:
-        if role == "engines":
-            return RoleRequest(role, section.num_engines or 0, section.tensor_parallel_size, shared.get(role))
-        return RoleRequest(role, section.num_nodes, section.num_gpus_per_node, shared.get(role))
-
-    return [request(role, section) for role, section in sections.items()]
-
-
-def engines_share_gpus(args: SimpleNamespace) -> bool:
-    """Return whether the policy's ranks hand their weights over to engines on the same GPUs."""
-    return bool(args.train.colocate_all and not args.train.async_enable)
-
-
-def batching_of(args: SimpleNamespace) -> Batching:
-    """Return the sizes of a run's batches."""
-    return Batching(
-        prompts=args.rollout.batch_size,
-        samples=args.rollout.n_samples_per_prompt,
-        rollout_micro_batch=args.rollout.micro_batch_size,
-        train_batch=args.train.batch_size,
-        train_micro_batch=args.train.micro_batch_size,
-        dynamic=args.train.dynamic_batch_enable,
-        duplicates=args.ds.ring_attn_size * args.ds.tensor_parallel_size,
-    )
-
-
-def ranks_of_roles(args: SimpleNamespace) -> list[int]:
-    """Return for policy, critic, reference and reward how many of their ranks get different samples."""
-    batching = batching_of(args)
-    return [batching.parallel(request.gpus) for request in role_requests(args) if request.role != "engines"]
-
-
-def even_batch(args: SimpleNamespace) -> int:
-    """Return the number that divides the number of responses in an epoch's last batch (see `Batching`)."""
-    return batching_of(args).even_batch(ranks_of_roles(args))
-
-
-def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
-    """Return the number of training steps in an epoch over ``prompts``, if no prompt is filtered out.
-
-    Raises ConfigError if there would be no step.
-    """
-    batching, even = batching_of(args), even_batch(args)
-    steps = batching.steps_of_an_epoch(prompts, even)
-    if not steps:
-        hint = (
-            f"has {prompts} prompts to train on, which make {prompts * batching.samples} responses, but a step needs "
-            f"{min(even, batching.responses)}. Use more prompts, or lower train.batch_size or rollout.micro_batch_size."
-        )
-        raise ConfigError("data.prompt_dataset", args.data.prompt_dataset, hint)
-    return steps
 
 
 def longest_prompt(args: SimpleNamespace) -> int:

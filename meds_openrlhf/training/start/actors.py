@@ -23,16 +23,16 @@ from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, rewrite_memory, write_format
-from meds_openrlhf.placement.memory_estimate import EngineLimits
+from meds_openrlhf.placement.batching import Batching
+from meds_openrlhf.placement.engine_limits import EngineLimits
 from meds_openrlhf.placement.ray_cluster import shard_options
+from meds_openrlhf.placement.roles import engines_share_gpus
 from meds_openrlhf.rewards.grading import answer_environment
 from meds_openrlhf.rollouts.recorder import RolloutRecorder
 from meds_openrlhf.rollouts.texts import write_reader
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
 from meds_openrlhf.training.control import start_run_control
 from meds_openrlhf.training.loop import AsynchronousRun, SynchronousRun
-from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus
-from meds_openrlhf.training.start.placing import Placement
 from meds_openrlhf.training.start.prepare import Job
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine import restartable_engines
@@ -53,9 +53,9 @@ class Actors:
     trainer: Any
 
 
-def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Actors:
+def start_actors(job: Job, limits: EngineLimits, groups: dict[str, Any]) -> Actors:
     """Start mailbox, memory, engines, models and trainer, each in its placement group; return when all are ready."""
-    args, meds = placement.args, _for_workers(job.config.meds)
+    args, meds = job.args, _for_workers(job.config.meds)
     control = start_run_control(job.paths)
     shards, pool = _start_memory(job, groups)
     context = TrainerContext(
@@ -70,8 +70,8 @@ def start_actors(job: Job, placement: Placement, groups: dict[str, Any]) -> Acto
     strategy = get_strategy(args)
     # Tells the rewards, which engines call, how to find answers outside boxes.
     environment = answer_environment(meds.features.answer_pattern, job.tokenizer.all_special_tokens)
-    has_experts = job.request.models["engines"].unusual.experts
-    of_vllm = vllm_options(placement.report.limits, has_experts, job.on_cpu)
+    has_experts = job.models["engines"].unusual.experts
+    of_vllm = vllm_options(limits, has_experts, job.on_cpu)
     engines = _start_engines(args, groups, environment, of_vllm)
     models = _start_models(args, groups)
     trainer = _start_trainer(strategy, models, engines, groups["policy"], context)
@@ -108,7 +108,7 @@ def _start_recorder(job: Job) -> Any:
     features, keep = job.config.meds.features, job.config.meds.tracking.rollouts
     if keep == "none" and not job.config.meds.enabled:
         return None
-    model, tokenizer = job.request.args.actor.model_name_or_path, job.paths.tokenizer
+    model, tokenizer = job.args.actor.model_name_or_path, job.paths.tokenizer
     reader = write_reader(model, features.answer_pattern, tokenizer)
     placed = {"num_cpus": 0, "scheduling_strategy": this_node(), **WITHOUT_TENSORS}
     return ray.remote(max_restarts=-1, **placed)(RolloutRecorder).remote(job.paths, reader, keep)
@@ -129,7 +129,7 @@ def _start_models(args: SimpleNamespace, groups: dict[str, Any]) -> dict[str, An
             actor_class,
             pg=groups[role],
             num_gpus_per_actor=0.2 if sum(group is groups[role] for group in groups.values()) > 1 else 1,
-            duplicate_actors=batching_of(args).duplicates,
+            duplicate_actors=Batching.of(args).duplicates,
         )
         for role, (settings, actor_class) in roles.items()
         if role in groups

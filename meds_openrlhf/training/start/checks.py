@@ -18,17 +18,16 @@ from typing import Any
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.batching import Batching, even_batch, listed
 from meds_openrlhf.placement.model_shape import FoundShape
-from meds_openrlhf.placement.plan import SECTIONS
+from meds_openrlhf.placement.roles import COUNTS, TENSOR_PARALLEL, engines_share_gpus
 from meds_openrlhf.runtime.devices import has_cuda
 from meds_openrlhf.runtime.hub import CHECKED, require_trusted
-from meds_openrlhf.training.openrlhf.access import batching_of, engines_share_gpus, even_batch
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
     *("train.num_episodes", "train.async_queue_size"),
-    *(f"{section}.{count}" for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")),
-    *("vllm.num_engines", "vllm.tensor_parallel_size", "data.max_len"),
+    *(*COUNTS, "data.max_len"),
     *("rollout.batch_size", "rollout.micro_batch_size", "rollout.n_samples_per_prompt", "rollout.max_tokens_per_gpu"),
     *("train.batch_size", "train.micro_batch_size", "train.max_tokens_per_gpu"),
     *("ds.ring_attn_size", "ds.tensor_parallel_size"),
@@ -38,7 +37,7 @@ ALL_LINEAR = "all-linear"
 # ── flags, before OpenRLHF parses them ──
 
 
-def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
+def require_positive(config: RunConfig, flags: Mapping[str, Any]) -> None:
     """Require engines, and counts and sizes of at least 1, because OpenRLHF divides by them without a check."""
     for key in AT_LEAST_ONE:
         value = flags.get(key)  # the parser checks values that are not numbers
@@ -47,7 +46,7 @@ def require_positive(_config: RunConfig, flags: Mapping[str, Any]) -> None:
     for key in ("ckpt.save_steps", "eval.steps"):
         if flags.get(key) == 0:
             raise ConfigError(key, 0, "must be at least 1, or -1 for never.")
-    if flags.get("vllm.num_engines") is None:
+    if flags.get("vllm.num_engines") is None and config.meds.placement.mode == "flags":
         raise ConfigError("vllm.num_engines", None, "is not set. Set it to at least 1.")
 
 
@@ -65,7 +64,7 @@ def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
         raise ConfigError("meds.reward", None, f"the run has no reward. Set meds.reward=math, or {' or '.join(names)}.")
 
 
-# ── OpenRLHF's arguments; counts of GPUs may be provisional ──
+# ── OpenRLHF's arguments ──
 
 
 def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
@@ -132,7 +131,7 @@ def require_relative_advantages(config: RunConfig, args: SimpleNamespace) -> Non
 def require_minibatches(config: RunConfig, args: SimpleNamespace) -> None:
     """Require that a step is whole mini-batches, and these whole prompts if meds.policy.minibatches is "prompts"."""
     of_prompts = config.meds.policy.minibatches == "prompts"
-    batching_of(args).require_whole_minibatches(of_prompts)
+    Batching.of(args).require_whole_minibatches(of_prompts)
     if of_prompts and args.critic.model_name_or_path:
         hint = "a critic would train on other mini-batches. Set it to `responses`."
         raise ConfigError("meds.policy.minibatches", "prompts", hint)
@@ -209,9 +208,19 @@ def require_renewable_weights(args: SimpleNamespace, models: Mapping[str, FoundS
         raise ConfigError("actor.model_name_or_path", args.actor.model_name_or_path, hint)
 
 
+def require_splittable_heads(args: SimpleNamespace, models: Mapping[str, FoundShape]) -> None:
+    """Require a tensor parallel size that vLLM can split the model over."""
+    width, model = args.vllm.tensor_parallel_size, models["engines"]
+    if model.shape and not model.shape.splits_over(width):
+        sizes = [size for size in range(1, model.shape.heads + 1) if model.shape.splits_over(size)]
+        heads = f"{model.shape.heads} attention heads and {model.shape.kv_heads} key-value heads"
+        raise ConfigError(TENSOR_PARALLEL, width, f"cannot split the {heads} of {model.name}. Use {listed(sizes)}.")
+
+
 OF_MODELS: tuple[Callable[[SimpleNamespace, Mapping[str, FoundShape]], None], ...] = (
     require_whole_responses,
     require_renewable_weights,
+    require_splittable_heads,
 )
 
 

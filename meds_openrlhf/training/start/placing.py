@@ -1,131 +1,86 @@
-"""Places a run in the cluster: turns its flags into OpenRLHF's arguments with all counts, and plans the placement."""
+"""Fits a run to a cluster: its flags become OpenRLHF's arguments with all counts, and these a plan of its placement."""
 
 from __future__ import annotations
 
-import io
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.placement.inventory import Node, Shortage, when_free
+from meds_openrlhf.config import RunConfig
+from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
-from meds_openrlhf.placement.plan import SECTIONS, beside_memory, make_plan
-from meds_openrlhf.placement.recipe import Recipe
-from meds_openrlhf.placement.report import PlanReport, report
-from meds_openrlhf.placement.sizing import mode_flags, require_batches, size
-from meds_openrlhf.training.openrlhf.access import batching_of, parse_openrlhf_arguments, role_requests
+from meds_openrlhf.placement.plan import Plan, make_plan
+from meds_openrlhf.placement.roles import COUNTS, role_requests
+from meds_openrlhf.placement.sizing import CONTROLLER_CPUS, mode_flags, require_batches, require_saved_ranks, size
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
 
-logger = logging.getLogger(__name__)
 
-CONTROLLER_CPUS = 1
-# Placeholders for counts that depend on the cluster, because OpenRLHF's parser checks all counts together.
-PROVISIONAL = {
-    **{f"{section}.{count}": 1 for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")},
-    "vllm.num_engines": 1,
-    "vllm.tensor_parallel_size": 1,
-}
+def arguments_of(
+    config: RunConfig,
+    flags: Mapping[str, Any],
+    nodes: Callable[[], Sequence[Node]],
+    saved_ranks: Mapping[str, int],
+) -> tuple[SimpleNamespace, dict[str, FoundShape]]:
+    """Return OpenRLHF's arguments, with omitted counts sized to ``nodes``, and the models by role; runs all checks.
 
-
-@dataclass(frozen=True)
-class Request:
-    """What a run needs from a cluster: OpenRLHF's ``args`` from ``flags``, with placeholders for omitted counts."""
-
-    config: RunConfig
-    flags: Mapping[str, Any]
-    args: SimpleNamespace
-    models: Mapping[str, FoundShape]  # by role
-    saved_ranks: Mapping[str, int]  # number of ranks by role, in the checkpoint to resume from
-
-
-@dataclass(frozen=True)
-class Placement:
-    """The place of a run in a cluster: OpenRLHF's arguments with all counts, and the plan."""
-
-    args: SimpleNamespace
-    report: PlanReport
-
-
-def request_of(config: RunConfig, flags: Mapping[str, Any], saved_ranks: Mapping[str, int] | None = None) -> Request:
-    """Run all checks of flags and arguments, and return the request. Raises ConfigError."""
+    ``nodes`` is asked when the flags are known to be good one by one. ``saved_ranks`` are those of the checkpoint to
+    resume, by role. Raises ConfigError.
+    """
     mode = config.meds.placement.mode
-    added = mode_flags(mode, flags)
-    if mode != "flags":
-        added |= {key: count for key, count in PROVISIONAL.items() if flags.get(key) is None}
+    given = {**flags, **mode_flags(mode, flags)}
     for check in checks.OF_FLAGS:
-        check(config, {**flags, **added})
-    args = parse_openrlhf_arguments({**flags, **added})
+        check(config, given)
+    decided: dict[str, int] = {}
+
+    def counts(args: SimpleNamespace) -> dict[str, int]:
+        if mode != "flags":
+            decided.update(size(args, given, mode, nodes(), shards_of(config), saved_ranks))
+        return decided
+
+    args = parse_openrlhf_arguments(given, counts)
     for check_arguments in checks.OF_ARGUMENTS:
         check_arguments(config, args)
     models = models_of(args, config.meds.trust_remote_code)
     for check_models in checks.OF_MODELS:
         check_models(args, models)
-    return Request(config, flags, args, models, saved_ranks or {})
+    require_saved_ranks(role_requests(args), saved_ranks)
+    require_batches(args, given, decided)
+    return args, models
 
 
-def place(request: Request, nodes: Sequence[Node], sized_to: Sequence[Node] | None = None) -> Placement:
-    """Choose missing counts for ``sized_to``, by default ``nodes``, and plan the placement on ``nodes``.
+def plan_of(config: RunConfig, args: SimpleNamespace, nodes: Sequence[Node], saved_ranks: Mapping[str, int]) -> Plan:
+    """Plan the placement of a run on ``nodes``.
 
-    Raises Shortage, a ConfigError, if the nodes do not have enough room.
+    Raises Shortage, a ConfigError, if they have no room, with counts for which they have, if there are any.
     """
-    meds, flags = request.config.meds, request.flags
-    shards = meds.memory.shards if meds.enabled else 0
-    free = beside_memory(nodes if sized_to is None else sized_to, shards)
-    sizing = size(recipe_of(request, request.args), meds.placement.mode, free, CONTROLLER_CPUS, request.saved_ranks)
-    args = request.args
-    if sizing.flags:
-        with redirect_stdout(io.StringIO()):  # the parser prints its remarks again
-            args = parse_openrlhf_arguments({**flags, **sizing.flags})
-    recipe, roles = recipe_of(request, args), role_requests(args)
-    _require_saved_ranks(request, args)
-    require_batches(recipe, roles, sizing.flags)
-    checks.require_extras(request.config, args)  # again, for the ranks that were chosen
-    return Placement(args, report(make_plan(roles, nodes, shards, CONTROLLER_CPUS), sizing, recipe))
-
-
-def place_when_free(request: Request, resume: bool, inventory: Callable[[], Sequence[Node]]) -> Placement:
-    """Place a run as soon as the nodes have room, within the timeout.
-
-    A run without a checkpoint is sized as if the cluster were empty and waits for enough free resources; Shortage is
-    raised immediately if even the empty cluster is too small. A resumed run may have lost a node that comes back, so it
-    waits in any case, and with a checkpoint it is sized to the free resources. Raises Shortage after the timeout.
-    """
-
-    def placed(nodes: Sequence[Node]) -> Placement:
-        try:
-            return place(request, nodes, None if request.saved_ranks else [node.emptied() for node in nodes])
-        except Shortage as shortage:
-            raise _with_smaller_counts(request, nodes, shortage) from None
-
-    seconds = request.config.meds.placement.timeout_seconds
-    return when_free(placed, inventory, seconds, logger.warning, may_grow=resume)
-
-
-def _with_smaller_counts(request: Request, nodes: Sequence[Node], shortage: Shortage) -> Shortage:
-    """Return the shortage with advice on counts that fit the free resources; unchanged if no counts fit."""
+    shards = shards_of(config)
     try:
-        sized = place(request, nodes).report.sizing.flags
-    except ConfigError:
-        return shortage
-    counts = " ".join(f"--{flag}={count}" for flag, count in sized.items() if flag in PROVISIONAL)
-    return Shortage(shortage.text, f"To run on what is free, set the counts: {counts}")
+        return make_plan(role_requests(args), nodes, shards, CONTROLLER_CPUS)
+    except Shortage as shortage:
+        given = {flag: value for flag, value in config.openrlhf.items() if flag not in COUNTS}
+        smaller = size(args, given, config.meds.placement.mode, nodes, shards, saved_ranks)
+        try:
+            make_plan(role_requests(_with_counts(args, smaller)), nodes, shards, CONTROLLER_CPUS)
+        except Shortage:
+            raise shortage from None
+        counts = " ".join(f"--{flag}={count}" for flag, count in smaller.items())
+        advice = f"{shortage.advice} To run on what is there, set the counts: {counts}"
+        raise Shortage(shortage.text, advice) from None
 
 
-def _require_saved_ranks(request: Request, args: SimpleNamespace) -> None:
-    """Raise ConfigError if the number of ranks differs from the checkpoint's, because DeepSpeed could not load it."""
-    for role in role_requests(args):
-        saved = request.saved_ranks.get(role.role, role.gpus)
-        if role.gpus != saved:
-            hint = (
-                f"makes {role.gpus} {role.role} ranks, but {saved} ranks saved the checkpoint to resume, and DeepSpeed "
-                f"loads it only with the same number. Set {SECTIONS[role.role]}.num_nodes and num_gpus_per_node to "
-                f"make {saved} ranks."
-            )
-            raise ConfigError(role.flag, role.block_gpus, hint)
+def shards_of(config: RunConfig) -> int:
+    """Return the number of the memory's shards; 0 without a memory."""
+    return config.meds.memory.shards if config.meds.enabled else 0
+
+
+def _with_counts(args: SimpleNamespace, counts: Mapping[str, int]) -> SimpleNamespace:
+    changed = deepcopy(args)
+    for flag, count in counts.items():
+        section, _, name = flag.partition(".")
+        setattr(getattr(changed, section), name, count)
+    return changed
 
 
 def models_of(args: SimpleNamespace, trusted: bool) -> dict[str, FoundShape]:
@@ -138,41 +93,3 @@ def models_of(args: SimpleNamespace, trusted: bool) -> dict[str, FoundShape]:
     names = {request.role: others.get(request.role, policy) for request in role_requests(args)}
     found = {name: find_shape(name, trusted) for name in dict.fromkeys(names.values())}
     return {role: found[name] for role, name in names.items()}
-
-
-def recipe_of(request: Request, args: SimpleNamespace) -> Recipe:
-    """Return what placement needs to know about a run with these arguments of OpenRLHF."""
-    meds = request.config.meds
-    batching = batching_of(args)
-    length: int = args.data.max_len
-
-    def tokens_of(section: SimpleNamespace) -> int:
-        """Return the tokens of a micro-batch; a longer sample is a micro-batch of its own."""
-        if not batching.dynamic:
-            return int(section.micro_batch_size * length)
-        return max(int(section.max_tokens_per_gpu * batching.duplicates), length)
-
-    return Recipe(
-        models=request.models,
-        batching=batching,
-        given=request.flags,
-        hosts={request.role: request.shares_with for request in role_requests(args) if request.shares_with},
-        zero_stage=args.ds.zero_stage,
-        zero_subgroup=args.ds.zpg,
-        adam_offload=args.ds.adam_offload,
-        gradient_bytes=4 if args.ds.grad_accum_dtype == "fp32" else 2,
-        checkpointing=args.actor.gradient_checkpointing_enable,
-        entropy=args.actor.entropy_coef is not None,
-        lora_rank=args.ds.lora.rank,
-        context_parallel=args.ds.ring_attn_size,
-        tensor_parallel=args.ds.tensor_parallel_size,
-        offloaded=frozenset(role for role in ("reference", "reward") if getattr(args, SECTIONS[role]).offload),
-        max_len=length,
-        train_tokens=tokens_of(args.train),
-        forward_tokens=tokens_of(args.rollout),
-        gpu_memory_utilization=args.vllm.gpu_memory_utilization,
-        max_num_seqs=meds.rollout.max_num_seqs,
-        max_num_batched_tokens=meds.rollout.max_num_batched_tokens,
-        deepspeed_sleeps=args.ds.enable_sleep,
-        engines_sleep=args.vllm.enable_sleep,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +18,20 @@ from meds_openrlhf.features.kind import Feature, transform_of
 from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.placement.batching import steps_of_an_epoch
+from meds_openrlhf.placement.engine_limits import EngineLimits, engine_limits
 from meds_openrlhf.placement.inventory import Node
-from meds_openrlhf.placement.report import PlanReport
+from meds_openrlhf.placement.model_shape import FoundShape
+from meds_openrlhf.placement.plan import Plan
+from meds_openrlhf.placement.report import PlanReport, report
+from meds_openrlhf.placement.sizing import decided_mode
 from meds_openrlhf.rewards.grading import MOST_UNMATCHED, fault_of, unmatched
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.hub import CHECKED, loading
 from meds_openrlhf.training.openrlhf import cpu
-from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt, module_alone, steps_of_an_epoch
+from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt, module_alone
 from meds_openrlhf.training.start import checks
-from meds_openrlhf.training.start.placing import Request, place, request_of
+from meds_openrlhf.training.start.placing import arguments_of, plan_of
 
 REWARD_FILES = Path(__file__).parents[2] / "rewards"
 # Settings that may name local files.
@@ -47,7 +52,9 @@ class Job:
     on_cpu: bool
     resume: bool
     checkpoint: Checkpoint | None  # from which the run resumes; None if it begins at step 0
-    request: Request
+    args: SimpleNamespace  # OpenRLHF's, with all counts
+    models: Mapping[str, FoundShape]  # by role
+    saved_ranks: Mapping[str, int]  # by role, in the checkpoint
     prompts: int  # prompts to train on
     too_long: int  # prompts that are skipped
     longest_prompt: int  # the most tokens that a prompt may have
@@ -59,24 +66,36 @@ class Job:
         """The number of steps that the checkpoint includes."""
         return self.checkpoint.step if self.checkpoint else 0
 
-    def total_steps(self, args: SimpleNamespace) -> int:
-        """Return the number of steps with these arguments of OpenRLHF, if no prompt is filtered out.
-
-        Raises ConfigError if there would be no step.
-        """
-        steps: int = steps_of_an_epoch(args, self.prompts) * args.train.num_episodes
+    @property
+    def total_steps(self) -> int:
+        """The number of steps, if no prompt is filtered out. Raises ConfigError if there would be no step."""
+        steps: int = steps_of_an_epoch(self.args, self.prompts) * self.args.train.num_episodes
         return min(steps, self.config.meds.max_steps or steps)
 
+    def plan(self, nodes: Sequence[Node]) -> Plan:
+        """Plan the placement on ``nodes``. Raises Shortage, a ConfigError, if they have no room."""
+        return plan_of(self.config, self.args, nodes, self.saved_ranks)
 
-def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> Job:
-    """Run every check that needs no cluster, quick checks first. Loads no weights and writes nothing."""
+    def engine_limits(self, plan: Plan) -> EngineLimits:
+        """Return what an engine works on at a time, on the GPUs of the plan."""
+        shape = self.models["engines"].shape
+        return engine_limits(self.args, shape, self.config.meds.rollout, plan.gpu_memory_gb)
+
+    def report(self, plan: Plan) -> PlanReport:
+        """Return the plan with its estimates of memory."""
+        mode = decided_mode(self.config.meds.placement.mode, self.config.openrlhf)
+        return report(plan, mode, self.args, self.models, self.engine_limits(plan))
+
+
+def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, nodes: Callable[[], Sequence[Node]]) -> Job:
+    """Run every check, quick checks first, and size the run to ``nodes``. Loads no weights and writes nothing."""
     wanted = ("actor.model_name_or_path", "data.prompt_dataset")
     checks.require_local_paths(config, wanted + ("eval.dataset",) * bool(config.openrlhf.get("eval.dataset")))
     checks.require_code_files(config)
     checkpoint = newest_complete(paths) if resume else None
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
-    request = request_of(config, flags, ranks_saved(paths, checkpoint.tag) if checkpoint else None)
-    args = request.args
+    saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint else {}
+    args, models = arguments_of(config, flags, nodes, saved_ranks)
     if checkpoint is not None:
         checks.require_same_parts(config, paths)
     checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
@@ -91,8 +110,9 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool) -> J
     checks.require_readable_tokens(args, tokenizer)
     too_long = count_too_long(data, args, tokenizer)
     return Job(
-        config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, request=request,
-        prompts=len(data) - too_long, too_long=too_long, longest_prompt=longest_prompt(args), feature=feature,
+        config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, args=args,
+        models=models, saved_ranks=saved_ranks, prompts=len(data) - too_long, too_long=too_long,
+        longest_prompt=longest_prompt(args), feature=feature,
         tokenizer=tokenizer,
     )  # fmt: skip
 
@@ -102,9 +122,11 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     on_cpu = config.meds.allow_cpu and not devices.has_cuda()
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
-    request = request_of(config, flags)
-    checks.require_trusted_models(config, request.args)
-    return place(request, nodes).report
+    args, models = arguments_of(config, flags, lambda: nodes, {})
+    checks.require_trusted_models(config, args)
+    plan = plan_of(config, args, nodes, {})
+    limits = engine_limits(args, models["engines"].shape, config.meds.rollout, plan.gpu_memory_gb)
+    return report(plan, decided_mode(config.meds.placement.mode, flags), args, models, limits)
 
 
 def _feature_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> Feature:

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from openrlhf.trainer.ppo_utils.experience import Experience, balance_experiences
 
+from meds_openrlhf.placement.batching import Batching
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.openrlhf.access import batching_of
 from meds_openrlhf.training.step.samples import SampleOrder
 
 FIELDS = [field.name for field in fields(Experience)]
@@ -208,7 +208,7 @@ def arranged(experiences: list[Experience], args: SimpleNamespace, step: int, mi
     if minibatches == "prompts":
         lengths = SampleOrder(experiences).values([batch.attention_mask.sum(1) for batch in experiences])
         samples = args.rollout.n_samples_per_prompt
-        ranks = batching_of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
+        ranks = Batching.of(args).parallel(args.actor.num_nodes * args.actor.num_gpus_per_node)
         minibatch, seed = args.train.batch_size // samples, [args.train.seed, step]
         return flat_experiences(experiences, order_by_prompts(lengths, samples, minibatch, ranks, seed))
     if not args.train.dynamic_batch_enable:

@@ -31,13 +31,13 @@ from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryAnswer
+from meds_openrlhf.placement.batching import Batching, ranks_of_roles
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
 from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, step_metrics
-from meds_openrlhf.training.openrlhf.access import batching_of, ranks_of_roles
 from meds_openrlhf.training.step.advantages import Estimators, TokenAdvantages
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext
@@ -97,7 +97,7 @@ class ExperienceMaker(Estimators):
 
     def _take_recorded(self, order: SampleOrder) -> Recorded:
         """Fetch from the policy's ranks what they recorded during the forward passes."""
-        ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: batching_of(self.args).duplicates]
+        ranks = ray.get(self.actor_model_group.async_run_method("take_recorded"))[:: Batching.of(self.args).duplicates]
         batches: list[Recorded] = list(chain.from_iterable(ranks))  # each rank processed consecutive micro-batches
         return Recorded(
             answers=order.items([batch.answers for batch in batches]),
@@ -135,7 +135,7 @@ class ExperienceMaker(Estimators):
     def _micro_batches(self, samples: list[Experience]) -> list[NDArray[np.int64]]:
         if self.args.train.dynamic_batch_enable:
             lengths = np.array([sample.sequences.shape[1] for sample in samples])
-            most_tokens = self.args.rollout.max_tokens_per_gpu * batching_of(self.args).duplicates
+            most_tokens = self.args.rollout.max_tokens_per_gpu * Batching.of(self.args).duplicates
             return even_batches(lengths, most_tokens, lcm(*ranks_of_roles(self.args)))
         size = self.args.rollout.micro_batch_size
         return [np.arange(start, min(start + size, len(samples))) for start in range(0, len(samples), size)]

@@ -16,8 +16,9 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from vllm import SamplingParams
 
+from meds_openrlhf.placement.batching import even_batch
 from meds_openrlhf.runtime.errors import RunLostError
-from meds_openrlhf.training.openrlhf.access import even_batch, is_too_long, longest_prompt
+from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt
 from meds_openrlhf.training.step.batches import FlatSamples
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet

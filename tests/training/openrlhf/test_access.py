@@ -3,8 +3,9 @@
 import pytest
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.plan import RoleRequest
-from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments, role_requests, steps_of_an_epoch
+from meds_openrlhf.placement.batching import steps_of_an_epoch
+from meds_openrlhf.placement.roles import RoleRequest, role_requests
+from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from tests.training.step.rollouts import arguments
 
 BASE = {"vllm.num_engines": 1, "algo.advantage.estimator": "group_norm", "rollout.n_samples_per_prompt": 8}

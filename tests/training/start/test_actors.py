@@ -10,7 +10,7 @@ import ray
 from vllm.config.kernel import MoEBackend
 from vllm.engine.arg_utils import AsyncEngineArgs
 
-from meds_openrlhf.placement.memory_estimate import EngineLimits
+from meds_openrlhf.placement.engine_limits import EngineLimits
 from meds_openrlhf.training.start.actors import _wait_for, policy_options, vllm_options
 
 

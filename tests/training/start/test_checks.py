@@ -108,6 +108,9 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
     checks.require_renewable_weights: [
         ("--actor.model_name_or_path=latent", "latent: has latent attention (kv_lora_rank), and")
     ],
+    checks.require_splittable_heads: [
+        ("--actor.model_name_or_path=llama --vllm.tensor_parallel_size=3", "_size=3: cannot split the 32 attention he")
+    ],
     checks.require_exploration: [
         (f"{PASS_AT}=4", "meds.exploration.pass_at_k=4: must be below rollout.n_samples_per_prompt, 4."),
         (f"{PASS_AT}=3 --algo.advantage.estimator=rloo", "algo.advantage.estimator=rloo: pass_at_k works only with"),
@@ -125,6 +128,7 @@ def config_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     Path("agent.py").write_text("class AgentExecutor: ...")
     Qwen3NextConfig().save_pretrained("hybrid")
     DeepseekV3Config().save_pretrained("latent")
+    LlamaConfig().save_pretrained("llama")
     return lambda words: load_config("run.yaml", words.split())
 
 
@@ -134,7 +138,7 @@ def test_what_train_and_plan_refuse(words: str, message: str, config_with: Calla
     config = config_with(words)
     for ask in (
         lambda: plan_run(config, imagined_cluster("1x8", 140.0)),
-        lambda: prepare(config, RunPaths(Path("run").absolute()), False, True),
+        lambda: prepare(config, RunPaths(Path("run").absolute()), False, True, lambda: imagined_cluster("1x8")),
     ):
         with pytest.raises(ConfigError) as refused:
             ask()

@@ -1,4 +1,4 @@
-"""The settings of a run that determine its placement and GPU memory, as plain numbers. Pure.
+"""The sizes of a run's batches, and the numbers of ranks among which they divide. Pure.
 
 OpenRLHF joins the responses of a step to rollout micro-batches and gives every data-parallel rank of a model a run of
 ``ceil(micro-batches / ranks)`` of them; the last rank gets the rest. A rank trains on its responses in train
@@ -7,13 +7,13 @@ micro-batches; ``train_batch`` responses of all ranks are a mini-batch, a step o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from math import lcm
-from typing import Any
+from types import SimpleNamespace
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.model_shape import FoundShape
+from meds_openrlhf.placement.roles import role_requests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,19 @@ class Batching:
     train_micro_batch: int
     dynamic: bool = False  # micro-batches have up to a number of tokens instead, and their sizes here do not count
     duplicates: int = 1  # ranks that get the same responses: ring attention x tensor parallelism
+
+    @classmethod
+    def of(cls, args: SimpleNamespace) -> Batching:
+        """Return the sizes in OpenRLHF's arguments."""
+        return cls(
+            prompts=args.rollout.batch_size,
+            samples=args.rollout.n_samples_per_prompt,
+            rollout_micro_batch=args.rollout.micro_batch_size,
+            train_batch=args.train.batch_size,
+            train_micro_batch=args.train.micro_batch_size,
+            dynamic=args.train.dynamic_batch_enable,
+            duplicates=args.ds.ring_attn_size * args.ds.tensor_parallel_size,
+        )
 
     @property
     def responses(self) -> int:
@@ -95,31 +108,28 @@ def listed(counts: list[int]) -> str:
     return ", ".join(map(str, counts)) if len(counts) <= 6 else f"{', '.join(map(str, counts[:5]))}, … {counts[-1]}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """OpenRLHF's settings that determine the placement of roles and their memory."""
+def even_batch(args: SimpleNamespace) -> int:
+    """Return the number that divides the number of responses in an epoch's last batch (see `Batching`)."""
+    return Batching.of(args).even_batch(ranks_of_roles(args))
 
-    models: Mapping[str, FoundShape]  # by role: policy, engines, and reference, critic and reward if the run has them
-    batching: Batching
-    given: Mapping[str, Any] = field(default_factory=dict)  # flags that the user set; placement does not change them
-    hosts: Mapping[str, str] = field(default_factory=dict)  # by role: the role whose GPUs it uses, if not its own
 
-    zero_stage: int = 2
-    zero_subgroup: int = 1  # ZeRO++: the number of ranks that share a second copy of the weights
-    adam_offload: bool = False
-    gradient_bytes: int = 2
-    checkpointing: bool = False
-    entropy: bool = False
-    lora_rank: int = 0
-    context_parallel: int = 1
-    tensor_parallel: int = 1  # DeepSpeed's, not the engines'
-    offloaded: frozenset[str] = frozenset()  # roles (reference, reward) whose weights are in CPU memory
-    deepspeed_sleeps: bool = False
-    engines_sleep: bool = False
+def ranks_of_roles(args: SimpleNamespace) -> list[int]:
+    """Return for policy, critic, reference and reward how many of their ranks get different samples."""
+    batching = Batching.of(args)
+    return [batching.parallel(request.gpus) for request in role_requests(args) if request.role != "engines"]
 
-    max_len: int = 4096
-    train_tokens: int = 4096  # of a training micro-batch
-    forward_tokens: int = 4096  # of a micro-batch in the log-prob recompute
-    gpu_memory_utilization: float = 0.95
-    max_num_seqs: int | None = None  # that an engine generates at a time; None: chosen by its KV cache
-    max_num_batched_tokens: int | None = None  # of an engine's step; None: chosen by its KV cache
+
+def steps_of_an_epoch(args: SimpleNamespace, prompts: int) -> int:
+    """Return the number of training steps in an epoch over ``prompts``, if no prompt is filtered out.
+
+    Raises ConfigError if there would be no step.
+    """
+    batching, even = Batching.of(args), even_batch(args)
+    steps = batching.steps_of_an_epoch(prompts, even)
+    if not steps:
+        hint = (
+            f"has {prompts} prompts to train on, which make {prompts * batching.samples} responses, but a step needs "
+            f"{min(even, batching.responses)}. Use more prompts, or lower train.batch_size or rollout.micro_batch_size."
+        )
+        raise ConfigError("data.prompt_dataset", args.data.prompt_dataset, hint)
+    return steps

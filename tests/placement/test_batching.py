@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.recipe import Batching, listed
+from meds_openrlhf.placement.batching import Batching, listed
 from tests.placement.clusters import batching
 
 sizes = ("prompts", "samples", "rollout_micro_batch", "train_batch", "train_micro_batch")
