@@ -3,6 +3,7 @@
 import pytest
 import ray
 import torch
+from ray._private import services
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.runtime.devices import MADE_UP_CPUS, MADE_UP_GPUS
@@ -24,6 +25,7 @@ def test_this_machine_is_taken_without_a_ray_which_is_not_started(monkeypatch: p
     monkeypatch.setattr(ray, "init", failing(AssertionError("started")))
     (made_up,) = nodes_of(None, on_cpu=True)
     assert (made_up.gpus, made_up.free_cpus, made_up.gpu_memory_gb) == (MADE_UP_GPUS, MADE_UP_CPUS, None)
+    monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda _: None)  # whatever runs on this machine
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(nodes, "smallest_card", lambda: 79.6)
     (here,) = nodes_of(None, on_cpu=False)
