@@ -20,21 +20,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, plural, smallest_gpu_memory
 from meds_openrlhf.placement.roles import RoleRequest, grouped
 
-
-@dataclass(frozen=True)
-class Demand:
-    """``count`` blocks of ``size`` GPUs, each with a CPU; a block always stays on one node."""
-
-    count: int
-    size: int
-
-    @property
-    def gpus(self) -> int:
-        """The total number of GPUs."""
-        return self.count * self.size
-
-    def __str__(self) -> str:
-        return plural(self.count, "GPU") if self.size == 1 else f"{self.count} x {self.size} GPUs on one node"
+Blocks = tuple[int, int]  # their number, and the GPUs of each, with a CPU for every GPU; a block stays on one node
 
 
 @dataclass(frozen=True)
@@ -92,13 +78,13 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     groups = _groups(requests)
     # Blocks that contain whole blocks of every member, so that no block is split over nodes.
     sizes = [lcm(*(member.block_gpus for member in group)) for group in groups]
-    demands = [Demand(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
-    cpus = sum(demand.gpus for demand in demands) + memory_shards + controller_cpus
+    demands = [(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
+    cpus = sum(group[0].gpus for group in groups) + memory_shards + controller_cpus
     packed = _packed(demands, nodes, memory_shards, cpus) or _packed(demands, nodes, memory_shards, cpus, whole=True)
     home = drivers_node(nodes)
     if packed is None:
         names = [" + ".join(request.role for request in group) for group in groups]
-        needs = ", ".join(f"{demand} for {name}" for name, demand in zip(names, demands))
+        needs = ", ".join(f"{_worded(*blocks)} for {name}" for name, blocks in zip(names, demands))
         beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
         text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
         gpus_fit = pack([node.room(whole=True) for node in nodes], demands) is not None
@@ -106,14 +92,18 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
         raise Shortage(text, f"Lower {smaller} or add nodes.")
     placed = []
-    for group, demand, blocks in zip(groups, demands, packed):
-        bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * demand.size))
+    for group, size, blocks in zip(groups, sizes, packed):
+        bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * size))
         placed.append(Group(tuple(group), tuple(bundles)))
     return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
 
 
+def _worded(count: int, size: int) -> str:
+    return plural(count, "GPU") if size == 1 else f"{count} x {size} GPUs on one node"
+
+
 def _packed(
-    demands: Sequence[Demand], nodes: Sequence[Node], shards: int, cpus: int, whole: bool = False
+    demands: Sequence[Blocks], nodes: Sequence[Node], shards: int, cpus: int, whole: bool = False
 ) -> list[list[int]] | None:
     """Return the blocks of each demand on each node, beside the memory's shards; None if they do not fit."""
     home = drivers_node(nodes)
@@ -148,7 +138,7 @@ def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
     return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]
 
 
-def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | None:
+def pack(room: Sequence[int], demands: Sequence[Blocks]) -> list[list[int]] | None:
     """Return how many blocks of each demand go to each node; ``room`` is in bundles per node. None if they do not fit.
 
     Each demand fills the roomiest nodes, and its rest goes to the tightest node that holds it. If every size divides
@@ -157,8 +147,8 @@ def pack(room: Sequence[int], demands: Sequence[Demand]) -> list[list[int]] | No
     """
     left = list(room)
     packed = [[0] * len(left) for _ in demands]
-    for index in sorted(range(len(demands)), key=lambda index: -demands[index].size):
-        size, missing = demands[index].size, demands[index].count
+    for index in sorted(range(len(demands)), key=lambda index: -demands[index][1]):
+        missing, size = demands[index]
         if sum(free // size for free in left) < missing:
             return None
         while missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from textwrap import indent
 from types import SimpleNamespace
@@ -24,16 +25,27 @@ FEW = 4  # responses of a mini-batch for a rank: with fewer, most ranks wait
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan with each role's footprint, or the reason why it is ``unknown``, and the limits of an engine."""
+    """A plan with each role's footprint, or the reason why it is `unknown`, and the limits of an engine."""
 
     plan: Plan
     mode: str
     args: SimpleNamespace  # OpenRLHF's, with all counts
     models: Mapping[str, FoundShape]  # by role
-    footprints: Mapping[str, Footprint]
-    gpu_memory_gb: float | None
     limits: EngineLimits
-    unknown: str = ""
+
+    @cached_property
+    def unknown(self) -> str:
+        """Why there are no footprints; empty if there are."""
+        models = dict.fromkeys(self.models.values())
+        unknown = "; ".join(f"{found.name}: {found.unknown}" for found in models if found.shape is None)
+        return unknown or ("Ray names no known accelerator type" if self.plan.gpu_memory_gb is None else "")
+
+    @cached_property
+    def footprints(self) -> Mapping[str, Footprint]:
+        """The memory of a rank of each role."""
+        memory, members = self.plan.gpu_memory_gb, [member for group in self.plan.groups for member in group.members]
+        ranks = {member.role: member.gpus for member in members}
+        return {} if memory is None else footprints(self.args, self.models, ranks, memory * GB)
 
     def peak_gb(self, group: Group) -> float | None:
         """Return the peak memory of a group's roles on one GPU in GB; one role works while the others rest."""
@@ -49,7 +61,7 @@ class PlanReport:
     @property
     def overfull(self) -> list[str]:
         """One line for every group or node whose memory does not suffice, and for engines with too small a cache."""
-        lines, memory = [], self.gpu_memory_gb
+        lines, memory = [], self.plan.gpu_memory_gb
         for group in self.plan.groups:
             used = self.peak_gb(group)
             if used is not None and memory is not None and used > memory:
@@ -73,22 +85,9 @@ class PlanReport:
         return f"Lower train.{size}, rollout.{size}{share} or data.max_len, set ds.adam_offload, or use more ranks"
 
 
-def report(
-    plan: Plan, mode: str, args: SimpleNamespace, models: Mapping[str, FoundShape], limits: EngineLimits
-) -> PlanReport:
-    """Return the plan with its estimates, or with the reason why there are none."""
-    memory = plan.gpu_memory_gb
-    unknown = "; ".join(f"{found.name}: {found.unknown}" for found in dict.fromkeys(models.values()) if not found.shape)
-    if memory is None:
-        unknown = unknown or "Ray names no known accelerator type"
-        return PlanReport(plan, mode, args, models, {}, None, limits, unknown)
-    ranks = {member.role: member.gpus for group in plan.groups for member in group.members}
-    return PlanReport(plan, mode, args, models, footprints(args, models, ranks, memory * GB), memory, limits, unknown)
-
-
 def draw(report: PlanReport, title: str) -> str:
     """Return the whole page, without trailing spaces."""
-    memory = "" if report.gpu_memory_gb is None else f", {report.gpu_memory_gb:g} GB per GPU"
+    memory = "" if report.plan.gpu_memory_gb is None else f", {report.plan.gpu_memory_gb:g} GB per GPU"
     models = [
         f"{found.name}, {found.shape.parameters / 1e9:.2f} B parameters" if found.shape else found.name
         for found in dict.fromkeys(report.models.values())
@@ -101,7 +100,7 @@ def draw(report: PlanReport, title: str) -> str:
 
 
 def _roles(report: PlanReport) -> list[list[str]]:
-    rows, total = [["role", "ranks", "GPUs", "GB per GPU, estimated"]], report.gpu_memory_gb
+    rows, total = [["role", "ranks", "GPUs", "GB per GPU, estimated"]], report.plan.gpu_memory_gb
     for group in report.plan.groups:
         is_alone = len(group.members) == 1
         rows += [_role(report, group, member, total if is_alone else None) for member in group.members]

@@ -15,7 +15,7 @@ from typing import Any
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.batching import Batching, listed
 from meds_openrlhf.placement.inventory import Node, plural
-from meds_openrlhf.placement.plan import Demand, pack, rooms
+from meds_openrlhf.placement.plan import Blocks, pack, rooms
 from meds_openrlhf.placement.roles import ENGINES, SECTIONS, TENSOR_PARALLEL, RoleRequest, grouped, role_requests
 
 CONTROLLER_CPUS = 1
@@ -62,84 +62,61 @@ def mode_flags(mode: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size(
-    args: SimpleNamespace,
-    given: Mapping[str, Any],
-    mode: str,
-    nodes: Sequence[Node],
-    shards: int,
-    saved_ranks: Mapping[str, int] | None = None,
-) -> dict[str, int]:
+    args: SimpleNamespace, given: Mapping[str, Any], mode: str, nodes: Sequence[Node], shards: int,
+    saved_ranks: Mapping[str, int],
+) -> dict[str, int]:  # fmt: skip
     """Return the counts that are not among the flags ``given`` to OpenRLHF, for a run on ``nodes``.
 
     ``args`` are OpenRLHF's arguments, whose counts are not looked at. ``shards`` are the memory's, with a CPU each.
     ``saved_ranks`` are the ranks of the roles in the checkpoint to resume, which stay unchanged.
     """
-    decided = decided_mode(mode, given)
+    decided, room = decided_mode(mode, given), rooms(nodes, shards, whole=True)
     if decided == "flags":
         return {}
-    room = rooms(nodes, shards, whole=True)
-    cpus = sum(node.whole_cpus(whole=True) for node in nodes) - shards - CONTROLLER_CPUS
-    usable = max(0, min(sum(room), cpus))
-    counts = _counts(args, given, room, usable, saved_ranks or {}, decided == "colocate")
+    usable = max(0, min(sum(room), sum(node.whole_cpus(whole=True) for node in nodes) - shards - CONTROLLER_CPUS))
+    shared, requests = decided == "colocate", role_requests(args)
+    width, engines = given.get(TENSOR_PARALLEL) or 1, given.get(ENGINES)
+    engine_gpus = None if engines is None else engines * width
+    hosts = {request.role: request.shares_with for request in requests if request.shares_with is not None}
+    roles = [request.role for request in requests]
+    groups = [group for group in grouped(roles, hosts) if group != ["engines"]]
+    budget = usable if shared else usable // 2 if engine_gpus is None else usable - engine_gpus
+    most, batching = max(1, budget // len(groups)), Batching.of(args)
+    counts: dict[str, int] = {}
+    used = 0
+    for group in groups:
+        fixed = saved_ranks.get(group[0]) or (engine_gpus if shared else None)
+        ranks = [fixed] if fixed else [count for count in reversed(batching.even_counts(roles)) if count <= most]
+        blocks, gpus = _blocks(given, SECTIONS[group[0]], room, ranks, width if shared else 1, is_fixed=bool(fixed))
+        if group[0] == "policy" and batching.dynamic:  # a critic with more ranks would get no batches
+            most = min(most, blocks * gpus)
+        for section in (SECTIONS[role] for role in group if role in SECTIONS):
+            counts |= {f"{section}.num_nodes": blocks, f"{section}.num_gpus_per_node": gpus}
+        taken = pack(room, [(blocks, gpus)])
+        room = [free - count * gpus for free, count in zip(room, taken[0])] if taken else room
+        used += blocks * gpus
+    fitting = used if shared else min(sum(free // width * width for free in room), usable - used)
+    counts |= {ENGINES: max(1, fitting // width), TENSOR_PARALLEL: width}
     return {flag: count for flag, count in counts.items() if given.get(flag) is None}
 
 
-def _counts(
-    args: SimpleNamespace,
-    given: Mapping[str, Any],
-    room: Sequence[int],
-    usable: int,
-    saved: Mapping[str, int],
-    shared: bool,
-) -> dict[str, int]:
-    """Return all counts; the caller drops those that the user set."""
-    batching, requests = Batching.of(args), role_requests(args)
-    hosts = {request.role: request.shares_with for request in requests if request.shares_with is not None}
-    roles = [request.role for request in requests]
-    engines, width = given.get(ENGINES), given.get(TENSOR_PARALLEL) or 1
-    engine_gpus = None if engines is None else engines * width
-    groups = [group for group in grouped(roles, hosts) if group != ["engines"]]
-    budget = usable if shared else usable // 2 if engine_gpus is None else usable - engine_gpus
-    most = max(1, budget // len(groups))
-    counts: dict[str, int] = {}
-    used, left = 0, list(room)
-    for group in groups:
-        fixed = saved.get(group[0]) or (engine_gpus if shared else None)
-        evenly = batching.even_counts(roles)
-        blocks = _blocks(evenly, given, group[0], left, most, fixed, width if shared else 1)
-        if group[0] == "policy" and batching.dynamic:  # a critic with more ranks would get no batches
-            most = min(most, blocks.gpus)
-        for section in (SECTIONS[role] for role in group if role in SECTIONS):
-            counts |= {f"{section}.num_nodes": blocks.count, f"{section}.num_gpus_per_node": blocks.size}
-        taken = pack(left, [blocks])
-        left = [free - count * blocks.size for free, count in zip(left, taken[0])] if taken else left
-        used += blocks.gpus
-    fitting = used if shared else min(sum(free // width * width for free in left), usable - used)
-    return {**counts, ENGINES: max(1, fitting // width), TENSOR_PARALLEL: width}
-
-
 def _blocks(
-    evenly: Sequence[int],
-    given: Mapping[str, Any],
-    role: str,
-    room: Sequence[int],
-    most: int,
-    fixed: int | None,
-    multiple: int,
-) -> Demand:
-    """Return the blocks of a DeepSpeed model with up to ``most`` ranks, or ``fixed``; a small block if none fits."""
-    section, largest = SECTIONS[role], max(max(room, default=0), 1)
+    given: Mapping[str, Any], section: str, room: Sequence[int], ranks: Sequence[int], multiple: int, is_fixed: bool
+) -> Blocks:
+    """Return the blocks of a DeepSpeed model with the first of ``ranks`` that fits; a small block if none does.
+
+    A number that ``is_fixed`` is returned whether it fits or not.
+    """
     blocks, gpus = given.get(f"{section}.num_nodes"), given.get(f"{section}.num_gpus_per_node")
     if blocks is not None and gpus is not None:
-        return Demand(blocks, gpus)
-    counts = [count for count in evenly if count <= most]
-    for ranks in [fixed] if fixed else reversed(counts):
-        for per_block in range(largest, 0, -1):
-            fits = fixed or sum(free // per_block for free in room) >= ranks // per_block
-            as_given = blocks in (None, ranks // per_block) and gpus in (None, per_block)
-            if ranks % per_block == 0 and per_block % multiple == 0 and fits and as_given:
-                return Demand(ranks // per_block, per_block)
-    return Demand(blocks or 1, gpus or multiple)
+        return blocks, gpus
+    for count in ranks:
+        for per_block in range(max([1, *room]), 0, -1):
+            fits = is_fixed or sum(free // per_block for free in room) >= count // per_block
+            as_given = blocks in (None, count // per_block) and gpus in (None, per_block)
+            if count % per_block == 0 and per_block % multiple == 0 and fits and as_given:
+                return count // per_block, per_block
+    return blocks or 1, gpus or multiple
 
 
 def require_batches(args: SimpleNamespace, given: Mapping[str, Any], decided: Collection[str]) -> None:

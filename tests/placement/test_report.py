@@ -9,7 +9,7 @@ from meds_openrlhf.config.schema import RolloutSettings
 from meds_openrlhf.placement.engine_limits import engine_limits
 from meds_openrlhf.placement.inventory import Node, imagined_cluster
 from meds_openrlhf.placement.plan import make_plan
-from meds_openrlhf.placement.report import PlanReport, draw, report
+from meds_openrlhf.placement.report import PlanReport, draw
 from meds_openrlhf.placement.roles import RoleRequest
 from tests.placement.clusters import arguments, models, node
 
@@ -24,7 +24,7 @@ def report_of(
     beside = [request.role for request in requests if request.role not in ("policy", "engines")]
     args, found = arguments(*beside, vllm__tensor_parallel_size=width, **changes), models(*beside, name=model)
     limits = engine_limits(args, found["engines"].shape, RolloutSettings(), plan.gpu_memory_gb)
-    return report(plan, "split", args, found, limits)
+    return PlanReport(plan, "split", args, found, limits)
 
 
 def lines_of(found: PlanReport) -> list[str]:

@@ -22,7 +22,7 @@ def sized(
 ) -> Counts:
     """The counts that are not ``given``; ``flags`` are those that the mode or the user sets, but no counts."""
     nodes = imagined_cluster(cluster) if isinstance(cluster, str) else cluster
-    shards, saved = flags.pop("shards", SHARDS), flags.pop("saved", None)
+    shards, saved = flags.pop("shards", SHARDS), flags.pop("saved", {})
     known = {name.replace("__", "."): value for name, value in flags.items()} | (given or {})
     args = arguments(*roles, **{"train__colocate_all": mode == "colocate", **flags})
     return size(args, known, mode, nodes, shards, saved)

@@ -15,7 +15,6 @@ from meds_openrlhf.checkpoints import Checkpoint, newest_complete, ranks_saved
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.data.sources import require_own_files
 from meds_openrlhf.features.kind import Feature, transform_of
-from meds_openrlhf.gym.problem import is_label, require_made
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.batching import steps_of_an_epoch
@@ -23,9 +22,9 @@ from meds_openrlhf.placement.engine_limits import EngineLimits, engine_limits
 from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import Plan
-from meds_openrlhf.placement.report import PlanReport, report
+from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.sizing import decided_mode
-from meds_openrlhf.rewards.grading import MOST_UNMATCHED, fault_of, unmatched
+from meds_openrlhf.rewards.labels import require_labels
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.hub import CHECKED, loading
 from meds_openrlhf.training.openrlhf import cpu
@@ -39,7 +38,6 @@ FILE_SETTINGS = (
     *("actor.model_name_or_path", "critic.model_name_or_path", "reward.model_name_or_path"),
     *("data.prompt_dataset", "eval.dataset", "reward.remote_url", "train.agent_func_path"),
 )
-CHECKED_LABELS = 200  # are compared with themselves at a start, which takes seconds
 logger = logging.getLogger(__name__)
 
 
@@ -84,7 +82,7 @@ class Job:
     def report(self, plan: Plan) -> PlanReport:
         """Return the plan with its estimates of memory."""
         mode = decided_mode(self.config.meds.placement.mode, self.config.openrlhf)
-        return report(plan, mode, self.args, self.models, self.engine_limits(plan))
+        return PlanReport(plan, mode, self.args, self.models, self.engine_limits(plan))
 
 
 def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, nodes: Callable[[], Sequence[Node]]) -> Job:
@@ -100,7 +98,8 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
         checks.require_same_parts(config, paths)
     checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
-    require_labels(config, data, args.data.label_key, resume=checkpoint is not None)
+    if config.meds.reward is not None:
+        require_labels(config.meds.reward, data, args.data.label_key, resume=checkpoint is not None)
     policy = _model_config(args.actor.model_name_or_path, config.meds.trust_remote_code)
     feature = _feature_of(config, paths, args, policy)
     checks.require_lora_targets(args, policy)
@@ -126,7 +125,7 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     checks.require_trusted_models(config, args)
     plan = plan_of(config, args, nodes, {})
     limits = engine_limits(args, models["engines"].shape, config.meds.rollout, plan.gpu_memory_gb)
-    return report(plan, decided_mode(config.meds.placement.mode, flags), args, models, limits)
+    return PlanReport(plan, decided_mode(config.meds.placement.mode, flags), args, models, limits)
 
 
 def _feature_of(config: RunConfig, paths: RunPaths, args: SimpleNamespace, policy: Any) -> Feature:
@@ -240,51 +239,3 @@ def _require_columns(data: Any, wanted: dict[str, str | None]) -> None:
     for key, column in wanted.items():
         if column is not None and column not in data.column_names:
             raise ConfigError(key, column, f"the data set has no such column; it has {', '.join(data.column_names)}.")
-
-
-# ── its labels: the built-in reward can read them, and a response can match them ──
-
-
-def require_labels(config: RunConfig, data: Any, column: str | None, resume: bool = False) -> None:
-    """Require labels that the built-in reward can read and a response can match.
-
-    All labels are looked at; of mathematics, `CHECKED_LABELS` are compared with themselves, which takes seconds. A run
-    that is resumed has trained on them, and is only warned.
-    """
-    reward = config.meds.reward
-    if reward is None:
-        return
-    if column is None:
-        raise ConfigError("data.label_key", None, f"names no column, and meds.reward={reward} compares with labels.")
-    values = list(data[column])
-    labels = {f"row {row}": str(label) for row, label in enumerate(values, start=1)}
-    if reward == "gym":
-        try:
-            require_made(labels)
-        except ValueError as error:
-            raise ConfigError("meds.reward", reward, f"cannot read the labels in data.label_key: {error}") from error
-    elif any(map(is_label, labels.values())):
-        raise ConfigError("meds.reward", reward, "cannot read reasoning-gym's labels in data.label_key. Set it to gym.")
-    else:
-        fault = _fault_among(values, compare=reward != "math-string" and not resume)
-        if fault is not None:
-            hint, is_refused = fault
-            advice = f"{hint} `meds data prepare` makes data sets of single answers."
-            if is_refused and not resume:
-                raise ConfigError("data.label_key", column, advice)
-            logger.warning("data.label_key=%s: %s", column, advice)
-
-
-def _fault_among(values: Sequence[Any], compare: bool) -> tuple[str, bool] | None:
-    """Say which labels of mathematics no response, or only a copy of them, can match; and whether that is too much."""
-    for row, value in enumerate(values, start=1):
-        fault = fault_of(value)
-        if fault:
-            return f"the label of row {row} {fault}, which no answer equals: {value!r:.80}.", True
-    rows = range(0, len(values) if compare else 0, -(-len(values) // CHECKED_LABELS) or 1)
-    places = unmatched([str(values[row]).strip() for row in rows])
-    if not places:
-        return None
-    example = rows[places[0]]
-    found = f"{len(places)} of {len(rows)} labels cannot be compared, e.g. that of row {example + 1}"
-    return f"{found}: {values[example]!r:.80}.", len(places) > MOST_UNMATCHED * len(rows)
