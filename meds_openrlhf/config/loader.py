@@ -17,6 +17,12 @@ from meds_openrlhf.files import read_file
 
 logger = logging.getLogger(__name__)
 
+# Settings of a reward, each with one that would be used in its place.
+REPLACED_REWARDS = (
+    *((name, "train.agent_func_path") for name in ("meds.reward", "reward.remote_url", "reward.model_name_or_path")),
+    ("meds.reward", "reward.remote_url"),
+)
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -59,6 +65,10 @@ def load_config(
     for name in credentials_in(flat):
         hint = "credentials are read from the environment, because logs, reports and Ray's dashboard show settings. "
         raise ConfigError(name, HIDDEN, f"{hint}Set WANDB_API_KEY or HF_TOKEN, or read it in a reward file of yours.")
+    for name, other in REPLACED_REWARDS:
+        if flat.get(name) and flat.get(other) and place[name] < place[other]:
+            logger.warning("%s=%s has no effect: it is replaced by %s", name, flat[name], other)
+            del flat[name]
     ours = {key: value for key, value in flat.items() if key.startswith("meds.")}
     theirs = {key: value for key, value in flat.items() if key not in ours}
     return RunConfig(_composed(ours, place), theirs, tuple(name for name, _ in variants))

@@ -47,6 +47,7 @@ class Plan:
     shards: tuple[Node, ...]
     controller_cpus: int
     nodes: tuple[Node, ...]
+    waits: bool = False  # whether it is for whole nodes, parts of which others use
 
     @property
     def gpus(self) -> int:
@@ -80,7 +81,8 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     sizes = [lcm(*(member.block_gpus for member in group)) for group in groups]
     demands = [(group[0].gpus // size, size) for group, size in zip(groups, sizes)]
     cpus = sum(group[0].gpus for group in groups) + memory_shards + controller_cpus
-    packed = _packed(demands, nodes, memory_shards, cpus) or _packed(demands, nodes, memory_shards, cpus, whole=True)
+    free = _packed(demands, nodes, memory_shards, cpus)
+    packed = free or _packed(demands, nodes, memory_shards, cpus, whole=True)
     home = drivers_node(nodes)
     if packed is None:
         names = [" + ".join(request.role for request in group) for group in groups]
@@ -95,7 +97,9 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
     for group, size, blocks in zip(groups, sizes, packed):
         bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * size))
         placed.append(Group(tuple(group), tuple(bundles)))
-    return Plan(tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes))
+    return Plan(
+        tuple(placed), (home,) * memory_shards if home else (), controller_cpus, tuple(nodes), waits=free is None
+    )
 
 
 def _worded(count: int, size: int) -> str:

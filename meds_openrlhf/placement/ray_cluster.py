@@ -107,17 +107,14 @@ def reserve(
     plan: Plan,
     timeout_seconds: float,
     setting: str = "meds.placement.timeout_seconds",
-    since: float | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
     If a group is not ready soon, ``say`` gets a line. If one is not ready in time, releases everything and raises
-    ConfigError, which names ``setting`` as the source of the timeout. It counts from ``since`` on, by the monotonic
-    clock, by default from now.
+    ConfigError, which names ``setting`` as the source of the timeout.
     """
-    deadline = (time.monotonic() if since is None else since) + timeout_seconds
-    soon = time.monotonic() + SOON_SECONDS
+    deadline, soon = time.monotonic() + timeout_seconds, time.monotonic() + SOON_SECONDS
     made: dict[str, PlacementGroup] = {}
     try:
         for group in plan.groups:

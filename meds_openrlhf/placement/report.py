@@ -141,10 +141,11 @@ def _node(report: PlanReport, node: Node) -> list[str]:
         joined = next((member.block_gpus for member in group.members if member.role == "engines"), 1)
         cells += ["─".join([letters] * joined)] * (group.nodes.count(node) // joined)
         ours += group.nodes.count(node)
-    in_use, shards = int(node.gpus - node.free_gpus), report.plan.shards.count(node)
+    shards = report.plan.shards.count(node)
+    in_use = min(int(node.gpus - node.free_gpus), int(node.gpus) - ours)  # others, beside those the run waits for
     cells += [FREE] * (int(node.gpus) - in_use - ours) + [IN_USE] * in_use
     note = f" ({plural(shards, 'shard')})" if shards else ""
-    cpus = f"{ours + shards} of {node.free_cpus:g}{note}"
+    cpus = f"{ours + shards} of {node.cpus if report.plan.waits else node.free_cpus:g}{note}"
     return [" ".join(cells) or "none", cpus, _used(report.on_node_gb(node), node.memory_gb)]
 
 
@@ -166,7 +167,6 @@ def _totals(report: PlanReport) -> list[list[str]]:
         share = f"a policy rank gets {each:g} of a mini-batch's {batching.train_batch} responses"
         rows.append(["few", f"{share}, and waits for the longest; raise train.batch_size"])
     if gpus > free:
-        rows.append(
-            ["in use", f"{plural(gpus - free, 'GPU')}, by others; not in this plan, but `meds train` waits for them"]
-        )
+        waits = "the run waits for what it needs of them" if plan.waits else "not in this plan"
+        rows.append(["in use", f"{plural(gpus - free, 'GPU')}, by others; {waits}"])
     return [*rows, *(["too full", line] for line in report.overfull)]

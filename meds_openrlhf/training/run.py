@@ -63,9 +63,9 @@ def run_training(
         job = prepare(config, paths, resume, on_cpu, lambda: nodes_of(cluster, on_cpu))
         connection = ray_connection(on_cpu=on_cpu, verbose=verbose, say=console.say)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
-            began, timeout = time.monotonic(), config.meds.placement.timeout_seconds
+            timeout = config.meds.placement.timeout_seconds
             job, plan = _planned(job, timeout if cluster or resume else 0.0, console)
-            groups = reserve(plan, timeout, since=began, say=console.say)
+            groups = reserve(plan, timeout, say=console.say)
             try:
                 set_back(paths, config, job.checkpoint, job.total_steps)
                 console.start(job, job.report(plan))

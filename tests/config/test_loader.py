@@ -249,6 +249,15 @@ def test_a_setting_of_a_file_that_a_later_source_leaves_without_effect_is_told_i
         load_config(together)
 
 
+def test_a_reward_that_is_replaced_later_is_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, "meds: {run_dir: r, reward: math}\n")
+    config = load_config(path, ["--reward.remote_url=my.py"])
+    assert (config.meds.reward, config.openrlhf) == (None, {"reward.remote_url": "my.py"})
+    assert caplog.messages == ["meds.reward=math has no effect: it is replaced by reward.remote_url"]
+    both = load_config(write(tmp_path, "meds: {run_dir: r, reward: math}\nreward.remote_url: my.py\n"))
+    assert both.meds.reward == "math"  # refused by the checks of a run
+
+
 NO_VARIANT = "is not a variant. It needs a name without / and values by dotted key"
 
 

@@ -1,6 +1,5 @@
 """Plans become Ray placement groups, on one node with made-up GPUs; more nodes are in test_ray_cluster_on_nodes."""
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -94,10 +93,6 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
         )
         with pytest.raises(ConfigError, match=r"^--wait=0.1: expired before"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
-        began = time.monotonic()
-        with pytest.raises(ConfigError, match=r"^meds.placement.timeout_seconds=60: expired before"):
-            reserve(plan, timeout_seconds=60, since=began - 59.5)
-        assert time.monotonic() - began < 30  # what was waited before counts
     finally:
         release(held)
     wait_until(lambda: free_gpus() == GPUS)

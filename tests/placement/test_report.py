@@ -40,10 +40,17 @@ def test_gpus_of_one_engine_are_joined_and_those_in_use_are_crossed_out() -> Non
     assert "  10.0.0.2  E─E E─E · · x x  4 of 20               0" in lines
     assert "  P policy   R reference   E engines   · free   x in use" in lines
     assert "  total   8 of 12 GPUs, 11 of 64 CPUs (one per GPU and shard, 1 for controllers)" in lines
-    assert "  in use  2 GPUs, by others; not in this plan, but `meds train` waits for them" in lines
+    assert "  in use  2 GPUs, by others; not in this plan" in lines
     row = next(line for line in lines if line.startswith("  engines"))
     assert row.split()[:6] == ["engines", "2", "x", "TP", "2", "4"]
     assert "  engine  its KV cache holds 435 sequences of 4096 tokens, 870 run at a time" in lines
+
+
+def test_a_plan_for_gpus_that_others_use_says_that_the_run_waits_for_them() -> None:
+    lines = lines_of(report_of([node("a", 4, 32, free_gpus=2, free_cpus=20), node("b", 4, 32, free_gpus=3)]))
+    assert "  in use  3 GPUs, by others; the run waits for what it needs of them" in lines
+    assert "  a      PR PR PR PR  6 of 32 (2 shards)    0" in lines
+    assert "  b      E─E E─E      4 of 32               0" in lines
 
 
 def test_what_is_not_known_says_why() -> None:

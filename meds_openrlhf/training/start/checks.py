@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
+from meds_openrlhf.config.loader import REPLACED_REWARDS
 from meds_openrlhf.features.token_bytes import token_bytes
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.batching import Batching, even_batch, listed
@@ -56,8 +57,7 @@ def require_reward(config: RunConfig, flags: Mapping[str, Any]) -> None:
     given = {"meds.reward": config.meds.reward, **{name: flags.get(name) for name in names}}
     if config.meds.reward:  # sets the flag reward.remote_url
         given["reward.remote_url"] = config.openrlhf.get("reward.remote_url")
-    replaced_by = {name: "train.agent_func_path" for name in ("meds.reward", *names[:2])}
-    for name, other in (*replaced_by.items(), ("meds.reward", "reward.remote_url")):
+    for name, other in REPLACED_REWARDS:
         if given[name] and given[other]:
             raise ConfigError(name, given[name], f"would not be used, because {other} is set. Set one of them to null.")
     if not any(given.values()):
