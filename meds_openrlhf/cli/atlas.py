@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,36 +58,16 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     judge = judge_settings(given) if any(name.startswith("judge_") for name in given) else None
     config = _config_of(arguments, rest)
     columns = pairs_of("--columns", arguments.columns, "ROLE=COLUMN")
-    from tqdm import tqdm
-
-    from meds_openrlhf.dumps.formats import COLUMNS, FORMATS
-    from meds_openrlhf.dumps.reading import Dump
-    from meds_openrlhf.dumps.run_folder import RunFolder
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.report import write_report
 
-    names = ["auto", *(name for name, form in FORMATS.items() if not form.unread)]
-    if arguments.format not in names:
-        raise ConfigError("--format", arguments.format, f"must be one of {', '.join(names)}.")
-    roles = (*COLUMNS, "filter")
-    for role in columns.keys() - set(roles):
-        raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
-    dump = Dump(arguments.files, arguments.format, columns, without=arguments.out)
+    dump = open_dump(arguments.files, arguments.format, columns, without=arguments.out)
     fingerprints = _fingerprints(arguments, config.meds)
     if "answer" in columns and fingerprints is not None:
         hint = "the answers' places in the texts are needed for --model. Leave it out."
         raise ConfigError("--columns", f"answer={columns['answer']}", hint)
-    folder = RunFolder(arguments.out, config, fingerprints, arguments.right_from, by_column="answer" in columns)
-    try:
-        with tqdm(unit=" rollouts", leave=False, disable=None) as progress:
-            for rollouts in folder.add(dump):
-                progress.update(rollouts)
-    finally:
-        folder.close()
-    counts, filled = dump.counts, folder.filled
-    if not counts.rollouts:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in counts.left_out.items()) or "none"
-        raise ConfigError("FILES", arguments.files[0], f"contains no rollouts. Skipped lines: {reasons}.")
+    filled = lay_out(dump, arguments.out, config, fingerprints, arguments.right_from, by_column="answer" in columns)
+    counts = dump.counts
     print(_summary(dump, filled, arguments.right_from))
     print(write_report([arguments.out], RunPaths(arguments.out).report, judge=judge))
     if 2 * filled.answered < counts.rollouts:
@@ -95,18 +76,56 @@ def run(arguments: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
+def open_dump(files: Sequence[Path], form: str, columns: Mapping[str, str], without: Path) -> Dump:
+    """Find the rollouts in ``files``. Raises ConfigError for an unknown format or role, or if there are none."""
+    from meds_openrlhf.dumps.formats import COLUMNS, FORMATS
+    from meds_openrlhf.dumps.reading import Dump
+
+    names = ["auto", *(name for name, known in FORMATS.items() if not known.unread)]
+    if form not in names:
+        raise ConfigError("--format", form, f"must be one of {', '.join(names)}.")
+    roles = (*COLUMNS, "filter")
+    for role in columns.keys() - set(roles):
+        raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
+    return Dump(files, form, columns, without=without)
+
+
+def lay_out(dump: Dump, out: Path, config: RunConfig, fingerprints: Any, right_from: float, by_column: bool) -> Filled:
+    """Lay a dump out as a run folder. Raises ConfigError if it has no rollouts."""
+    from tqdm import tqdm
+
+    from meds_openrlhf.dumps.run_folder import RunFolder
+
+    folder = RunFolder(out, config, fingerprints, right_from, by_column=by_column)
+    try:
+        with tqdm(unit=" rollouts", leave=False, disable=None) as progress:
+            for rollouts in folder.add(dump):
+                progress.update(rollouts)
+    finally:
+        folder.close()
+    if not dump.counts.rollouts:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in dump.counts.left_out.items()) or "none"
+        raise ConfigError("FILES", dump.named[0], f"contains no rollouts. Skipped lines: {reasons}.")
+    return folder.filled
+
+
+def settings_of_atlas(preset: str, changed: Mapping[str, Any]) -> MedsSettings:
+    """The settings of a folder that is laid out for ``preset``, with those that the user ``changed``."""
+    fixed = {"meds.run_dir": ".", "meds.memory.shards": 1, "meds.penalty.alpha": 0.0}
+    return settings_of({"meds.memory.preset": preset, **fixed, **changed})
+
+
 def _config_of(arguments: argparse.Namespace, rest: list[str]) -> RunConfig:
     """The settings of the folder's config.yaml."""
     from meds_openrlhf.runs.settings import RIGHT_FROM
 
     with_model = arguments.model != NO_MODEL
-    preset, training = "robust" if with_model else "answers", {"meds.memory.shards": 1, "meds.penalty.alpha": 0.0}
     changed = parse_overrides(rest)
     for name, value in changed.items():
         fixed = ("meds.memory.shards", "meds.memory.remember", "meds.features.function")
         if not name.startswith(("meds.features.", "meds.memory.")) or name in fixed:
             raise ConfigError(name, value, "cannot be changed for an atlas. Leave it out.")
-    meds = settings_of({"meds.run_dir": ".", "meds.memory.preset": preset, **training, **changed})
+    meds = settings_of_atlas("robust" if with_model else "answers", changed)
     if (meds.memory.preset == "answers") == with_model:
         hint = "compares final answers. Leave out --model." if with_model else "needs fingerprints. Add --model MODEL."
         raise ConfigError("meds.memory.preset", meds.memory.preset, hint)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from meds_openrlhf import __version__
-from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train
+from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train, whatif
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.files import DISK_ERRORS, PATH_ERRORS, UnusableFileError, raise_limits
@@ -34,6 +34,7 @@ SUBCOMMANDS = {
     "memory": memory.add_parser,
     "report": report.add_parser,
     "atlas": atlas.add_parser,
+    "whatif": whatif.add_parser,
     "track": track.add_parser,
 }
 # Commands that start Ray, whose workers' lines have colors; of these, a reader that closes the pipe is an error.

@@ -73,6 +73,7 @@ class Dump:
         columns: Mapping[str, str] | None = None,
         without: Path | None = None,
     ):
+        self.named = files
         self._files = find_files(files, without and without.resolve())
         self._wanted = format_name
         self._columns = dict(columns or {})

@@ -8,7 +8,7 @@ one exception is a method that says so (`Method.may_reward_errors`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -49,13 +49,37 @@ def group_advantages(
         raise ValueError(f"group={group}: must be at least 2, and all rewards finite; nothing else can be normalized.")
 
     def estimate(rewards: ArrayLike) -> NDArray[np.float64]:
-        groups = without_equal_groups(np.asarray(rewards, np.float64).reshape(-1, group))
-        advantages: NDArray[np.float64] = groups - groups.mean(axis=1, keepdims=True)
-        if scale:
-            advantages /= groups.std(axis=1, ddof=1, keepdims=True) + 1e-6
-        return advantages.reshape(-1)
+        return normalized(np.asarray(rewards, np.float64).reshape(-1, group), scale).reshape(-1)
 
     return capped(estimate(shaped), estimate(raw), np.asarray(correct, bool))
+
+
+def normalized(rewards: NDArray[np.floating], scale: bool = True) -> Floats:
+    """Return the rewards (g, N) minus their group's mean, divided by its sample deviation if ``scale``; float64."""
+    groups = without_equal_groups(rewards.astype(np.float64))
+    advantages: Floats = groups - groups.mean(axis=1, keepdims=True)
+    if scale:
+        advantages /= groups.std(axis=1, ddof=1, keepdims=True) + 1e-6
+    return advantages
+
+
+@dataclass
+class ResponseAdvantages:
+    """Advantages (g, N), one a response, as `method.Advantages` for trainers that have no others."""
+
+    values: Floats
+
+    def outcomes(self) -> Floats:
+        """Return them."""
+        return self.values
+
+    def change(self, change: Change) -> None:
+        """Apply a change."""
+        self.values = self.values * change.factor + change.added
+
+    def cap(self, unshaped: ResponseAdvantages, correct: Bools) -> None:
+        """Apply `capped`."""
+        self.values = capped(self.values, unshaped.values, correct)
 
 
 def without_equal_groups(groups: NDArray[Floating]) -> NDArray[Floating]:

@@ -1,0 +1,80 @@
+"""`meds whatif`: what a run does to itself, and what each method would change.
+
+Measure before you shape: of a run of this project, or of the dumps of any trainer that `meds atlas` reads, say which
+wrong answers come back, where pass@k peaked, and how far each method would have moved the advantages of these very
+rollouts. Reads rollouts alone; no GPU, no training (docs/whatif.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from meds_openrlhf.cli.atlas import lay_out, open_dump, settings_of_atlas
+from meds_openrlhf.config import ConfigError, RunConfig
+from meds_openrlhf.options import add_command, finite, pairs_of
+
+STDOUT = Path("-")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the subcommand."""
+    parser = add_command(subparsers, "whatif", run, __doc__)
+    add = parser.add_argument
+    add("rollouts", metavar="ROLLOUTS", type=Path, nargs="+", help="a run's folder, or dumps as for `meds atlas`")
+    add("--json", dest="data", metavar="FILE", type=Path, help="file for the findings as JSON; - is standard output")
+    add("--format", default="auto", metavar="NAME", help="format of dumps (default: recognized by the columns)")
+    columns = "the dump's columns by role, as for `meds atlas`"
+    add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
+    right_from = "a dump's rollout is right if its reward is at least X (default: %(default)s)"
+    add("--right-from", type=finite, default=0.5, metavar="X", help=right_from)
+    pattern = "regular expression whose only group is the final answer in a dump's responses"
+    add("--answer-pattern", metavar="REGEX", help=pattern)
+
+
+def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
+    """Print the page, and write it for programs."""
+    from meds_openrlhf.files import write_atomically
+    from meds_openrlhf.whatif.page import WhatIf
+    from meds_openrlhf.whatif.visits import read_visits
+
+    with _folder_of(arguments) as folder:
+        found = WhatIf(read_visits(folder))
+    page = found.as_text()
+    if arguments.data is not None:
+        text = json.dumps(found.as_json(), indent=1) + "\n"
+        if arguments.data == STDOUT:
+            print(text, end="")
+            print(page, end="", file=sys.stderr)
+            return 0
+        write_atomically(arguments.data, text)
+    print(page, end="")
+    return 0
+
+
+@contextmanager
+def _folder_of(arguments: argparse.Namespace) -> Iterator[Path]:
+    """The run's folder, or one that is made of dumps for as long as they are read."""
+    from meds_openrlhf.paths import RunPaths
+    from meds_openrlhf.runs.settings import RIGHT_FROM
+
+    first = arguments.rollouts[0]
+    if RunPaths(first).config.is_file():
+        if len(arguments.rollouts) > 1:
+            raise ConfigError("ROLLOUTS", arguments.rollouts[1], "comes after a run. Name one run, or dumps alone.")
+        yield first
+        return
+    columns = pairs_of("--columns", arguments.columns, "ROLE=COLUMN")
+    meds = settings_of_atlas("answers", {"meds.features.answer_pattern": arguments.answer_pattern})
+    config = RunConfig(meds, {RIGHT_FROM: arguments.right_from})
+    with TemporaryDirectory(prefix="meds-whatif-") as temporary:
+        folder = Path(temporary)
+        dump = open_dump(arguments.rollouts, arguments.format, columns, without=folder)
+        lay_out(dump, folder, config, None, arguments.right_from, by_column="answer" in columns)
+        yield folder

@@ -1,0 +1,26 @@
+"""A weight of right responses: the policy learns more from its errors than from what it solves.
+
+Zhu et al., "The Surprising Effectiveness of Negative Reinforcement in LLM Reasoning" (2025): W-REINFORCE weighs right
+responses with lambda, 0.1 in the paper. Here it weighs the positive advantages of right responses. See docs/whatif.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
+
+LAMBDA = 0.1
+
+
+class RightWeight(Method):
+    """The weight on the positive advantages of right responses."""
+
+    def __init__(self, weight: float = LAMBDA) -> None:
+        self._weight = weight
+
+    def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:
+        """Weigh right responses."""
+        gains = step.correct & (so_far.outcomes() > 0)
+        return Change(factor=np.where(gains, self._weight, 1.0))

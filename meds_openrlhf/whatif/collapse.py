@@ -1,0 +1,167 @@
+"""Whether a run collapses: what its policy repeats, and whether it solves fewer prompts in several attempts by now.
+
+All quantities are of the training rollouts. Responses without a final answer repeat nothing and are left out of the
+shares of answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from meds_openrlhf.rollouts.run import NONE
+from meds_openrlhf.stats.estimates import LEVEL, ks_up_to
+from meds_openrlhf.whatif.visits import Visits
+
+WINDOW = 7  # steps of the centered mean, and at the end of the run
+REDRAWS = 200  # of the first visit's wrong answers
+RESAMPLES = 2_000  # of prompts
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """How often wrong answers come back, of prompts that had some at their first visit.
+
+    ``share``: of the wrong answers of later visits, those that were given at an earlier one. ``null``: the same share,
+    expected if every visit draws as many wrong answers as it has, with replacement, from the prompt's first; with its
+    interval over redraws.
+    """
+
+    share: float
+    null: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Where pass@k was best, and how far it fell.
+
+    ``k`` is the usual size of a group; ``step`` the middle of the `WINDOW` steps with the largest mean; ``fall`` what
+    this mean exceeds that of the last `WINDOW` steps by, with its interval over prompts; ``pass1_rise`` the same of
+    pass@1, in the other direction.
+    """
+
+    k: int
+    step: int
+    last: int
+    fall: float
+    interval: Interval
+    pass1_rise: float
+
+    @property
+    def collapses(self) -> bool:
+        """Whether the interval is above 0."""
+        return self.interval[0] > 1e-9
+
+
+def recurrence_of(visits: Visits) -> Recurrence | None:
+    """Return how often wrong answers come back; None if no prompt has wrong answers at its first visit and later."""
+    wrong = np.flatnonzero(~visits.correct & (visits.answer != NONE))
+    visit = visits.visit[wrong]
+    frame = pd.DataFrame({"prompt": visits.prompt[visit], "visit": visit, "answer": visits.answer[wrong]})
+    later = visits.number[visit] > 0
+    has_first = frame["prompt"].isin(frame["prompt"][~later])
+    counted = later & has_first.to_numpy()
+    if not counted.any():
+        return None
+    random = np.random.default_rng(0)
+    expected, hits = 0.0, np.zeros(REDRAWS)
+    for _, rows in frame[has_first].groupby("prompt", sort=True):
+        pool = pd.factorize(rows["answer"][visits.number[rows["visit"]] == 0])[0]
+        sizes = rows.groupby("visit", sort=True).size().tolist()
+        chance = np.bincount(pool) / len(pool)
+        before = np.cumsum([0, *sizes])
+        expected += sum(n * float(chance @ (1 - (1 - chance) ** past)) for n, past in zip(sizes[1:], before[1:]))
+        drawn = pool[random.integers(len(pool), size=(REDRAWS, before[-1]))]
+        seen, row = np.zeros((REDRAWS, len(chance)), bool), np.arange(REDRAWS)[:, np.newaxis]
+        for begin, end in pairwise(before.tolist()):
+            if begin:
+                hits += seen[row, drawn[:, begin:end]].sum(axis=1)
+            seen[row, drawn[:, begin:end]] = True
+    low, high = np.quantile(hits / counted.sum(), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    given = visits.given_before[wrong][counted] > 0
+    return Recurrence(float(given.mean()), float(expected / counted.sum()), (float(low), float(high)))
+
+
+def equal_pairs(visits: Visits) -> float | None:
+    """Return the share of pairs of wrong answers of a visit that are equal; None without a pair."""
+    wrong = ~visits.correct & (visits.answer != NONE)
+    frame = pd.DataFrame({"visit": visits.visit[wrong], "answer": visits.answer[wrong]})
+    of_visit, of_answer = frame.groupby("visit").size(), frame.groupby(["visit", "answer"]).size()
+    pairs = (of_visit * (of_visit - 1)).sum()
+    return float((of_answer * (of_answer - 1)).sum() / pairs) if pairs else None
+
+
+def distinct_wrong(visits: Visits) -> float | None:
+    """Return the mean number of distinct wrong answers of the visits that have any; None without one."""
+    wrong = ~visits.correct & (visits.answer != NONE)
+    distinct = pd.Series(visits.answer[wrong]).groupby(visits.visit[wrong]).nunique()
+    return float(distinct.mean()) if len(distinct) else None
+
+
+def coverage(visits: Visits) -> dict[int, float]:
+    """Return by step the share of the prompts visited so far that were solved at least once so far."""
+    solved = pd.Series(visits.right > 0).groupby(visits.prompt).cummax().to_numpy()
+    newly = solved & ~(pd.Series(solved).groupby(visits.prompt).shift(fill_value=False).to_numpy())
+    by_step = pd.DataFrame({"solved": newly, "seen": visits.number == 0}).groupby(visits.step).sum().cumsum()
+    return {int(step): float(share) for step, share in (by_step["solved"] / by_step["seen"]).items()}
+
+
+def pass_at(right: NDArray[np.int64], size: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Return the unbiased pass@k (V,) of visits with ``size`` >= k responses (Chen et al. 2021, Section 2.1)."""
+    taken = np.arange(k)[:, np.newaxis]
+    missed: NDArray[np.float64] = np.prod(np.maximum(size - right - taken, 0) / (size - taken), axis=0)
+    return 1.0 - missed
+
+
+def usual_size(visits: Visits) -> int:
+    """Return the most frequent number of responses of a visit."""
+    return int(np.bincount(visits.size).argmax())
+
+
+def pass_by_step(visits: Visits) -> dict[int, dict[int, float]]:
+    """Return pass@k by step, for k up to the usual size of a visit; smaller visits do not count."""
+    most = usual_size(visits)
+    full = visits.size >= most
+    right, size, step = visits.right[full], visits.size[full], visits.step[full]
+    columns = {k: pd.Series(pass_at(right, size, k)).groupby(step).mean() for k in ks_up_to(most)}
+    return {int(at): {k: float(column[at]) for k, column in columns.items()} for at in np.unique(step)}
+
+
+def peak_of(visits: Visits) -> Peak | None:
+    """Return where pass@k peaked; None without second visits."""
+    if not visits.come_back:
+        return None
+    most = usual_size(visits)
+    full = visits.size >= most
+    scores = {k: pass_at(visits.right[full], visits.size[full], k) for k in (1, most)}
+    steps, at = np.unique(visits.step[full], return_inverse=True)
+    prompts, of = np.unique(visits.prompt[full], return_inverse=True)
+    means = np.bincount(at, scores[most]) / np.bincount(at)
+    # Whole windows alone: cut ones at the edges would be noisier, and the end of a rising run would exceed itself.
+    width = min(WINDOW, len(steps))
+    best = int(np.argmax(np.convolve(means, np.full(width, 1 / width), "valid")))  # the first step of the window
+    ends = np.zeros((2, len(steps)))  # the weight of each step in the two means
+    ends[0, best : best + width], ends[1, -width:] = 1 / width, 1 / width
+
+    def difference(k: int, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean at the peak minus that at the end, with ``weights`` (resamples, prompts) of the prompts."""
+        shape = len(steps), len(prompts)
+        total, count = (np.zeros(shape) for _ in range(2))
+        np.add.at(total, (at, of), scores[k])
+        np.add.at(count, (at, of), 1.0)
+        sums, counts = weights @ total.T, weights @ count.T
+        by_step = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
+        return np.asarray(by_step @ (ends[0] - ends[1]))
+
+    even = np.ones((1, len(prompts)))
+    random = np.random.default_rng(0).standard_exponential((RESAMPLES, len(prompts)))
+    low, high = np.quantile(difference(most, random), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    fall, rise = float(difference(most, even)[0]), -float(difference(1, even)[0])
+    return Peak(most, int(steps[best + width // 2]), int(steps[-1]), fall, (float(low), float(high)), rise)

@@ -1,0 +1,179 @@
+"""The page of `meds whatif`: sentences on what the run does, a table of methods, and the same for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from meds_openrlhf.shaping.method import Floats
+from meds_openrlhf.terminal import aligned, counted
+from meds_openrlhf.whatif import collapse
+from meds_openrlhf.whatif.methods import CANDIDATES, NOTHING, Moved, baseline_of, moved_by, shares_of
+from meds_openrlhf.whatif.visits import Visits
+
+BLOCKS = " ▁▂▃▄▅▆▇█"
+WIDEST = 72  # characters of the curve
+LISTED = 3  # prompts of the method that changes most
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """All that the page says of the ``visits`` of a run."""
+
+    visits: Visits
+
+    @cached_property
+    def baseline(self) -> Floats:
+        """The advantages (n,) without any method."""
+        return baseline_of(self.visits)
+
+    @cached_property
+    def methods(self) -> list[Moved]:
+        """What each method would have done."""
+        return [moved_by(self.visits, candidate, self.baseline) for candidate in CANDIDATES]
+
+    @cached_property
+    def recurrence(self) -> collapse.Recurrence | None:
+        """How often wrong answers come back."""
+        return collapse.recurrence_of(self.visits)
+
+    @cached_property
+    def peak(self) -> collapse.Peak | None:
+        """Where pass@k peaked."""
+        return collapse.peak_of(self.visits)
+
+    @cached_property
+    def passes(self) -> dict[int, dict[int, float]]:
+        """pass@k by step and k."""
+        return collapse.pass_by_step(self.visits)
+
+    @property
+    def of_no_use(self) -> float:
+        """The share of visits without advantages: all of their rewards are equal, or there is one response."""
+        moves = np.add.reduceat(self.baseline != 0, self.visits.offsets[:-1])
+        return float((moves == 0).mean())
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything by name; null where the rollouts do not say."""
+        visits, recurrence, peak = self.visits, self.recurrence, self.peak
+        seen_before, solved = shares_of(visits, self.baseline)
+        return {
+            "rollouts": len(visits.answer),
+            "prompts": len(visits.prompts),
+            "visits": len(visits.step),
+            "steps": len(self.passes),
+            "group": collapse.usual_size(visits),
+            "baseline": {
+                "without_advantages": self.of_no_use,
+                "seen_before": seen_before,
+                "solved": solved,
+            },
+            "methods": [{**asdict(method), "changes_nothing": method.changes_nothing} for method in self.methods],
+            "collapse": {
+                "equal_pairs": collapse.equal_pairs(visits),
+                "distinct_wrong": collapse.distinct_wrong(visits),
+                "coverage": collapse.coverage(visits),
+                "recurrence": recurrence and recurrence.share,
+                "recurrence_null": recurrence and recurrence.null,
+                "recurrence_null_interval": recurrence and list(recurrence.interval),
+                "pass_at_k": self.passes,
+                "peak_k": peak and peak.k,
+                "peak_step": peak and peak.step,
+                "fall": peak and peak.fall,
+                "fall_interval": peak and list(peak.interval),
+                "collapses": peak and peak.collapses,
+            },
+        }
+
+    def as_text(self) -> str:
+        """The page for a terminal."""
+        visits = self.visits
+        counts = [(len(visits.answer), "rollout"), (len(visits.prompts), "prompt"), (len(self.passes), "step")]
+        head = "{} of {} in {}".format(*(counted(*count) for count in counts))
+        return "\n\n".join([head, "\n".join(self.sentences()), self._curve(), self._table(), *self._prompts()]) + "\n"
+
+    def sentences(self) -> list[str]:
+        """What the run does, in words."""
+        if self.peak is None:
+            return [
+                "No prompt is visited twice, so nothing can be said of what comes back or of a peak.",
+                *self._pairs(),
+            ]
+        return [verdict_of(self.peak), *self._recurring(), *self._pairs(), *self._spent()]
+
+    def _recurring(self) -> list[str]:
+        if self.recurrence is None:
+            return ["No prompt has wrong answers at its first visit and at a later one."]
+        share, (low, high) = self.recurrence.share, self.recurrence.interval
+        more = "more than" if share > high else "less than" if share < low else "as"
+        return [
+            f"{share:.0%} of wrong answers were given to their prompt before, {more} if each visit drew from the "
+            f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%})."
+        ]
+
+    def _pairs(self) -> list[str]:
+        equal, distinct = collapse.equal_pairs(self.visits), collapse.distinct_wrong(self.visits)
+        if equal is None or distinct is None:
+            return []
+        return [
+            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group has {distinct:.1f} distinct ones."
+        ]
+
+    def _spent(self) -> list[str]:
+        _, solved = shares_of(self.visits, self.baseline)
+        idle = f"{self.of_no_use:.0%} of groups give no advantages"
+        if solved is None:
+            return [f"{idle}."]
+        return [f"{idle}; {solved:.0%} of the update went to prompts that were solved in most earlier visits."]
+
+    def _curve(self) -> str:
+        """pass@k over the steps as a line of blocks."""
+        most = collapse.usual_size(self.visits)
+        steps = sorted(self.passes)
+        values = np.array([self.passes[step][most] for step in steps])
+        parts = np.array_split(values, min(len(values), WIDEST))
+        blocks = "".join(BLOCKS[round(float(part.mean()) * (len(BLOCKS) - 1))] for part in parts)
+        return f"pass@{most}  {blocks}  steps {steps[0]} to {steps[-1]}, {values[0]:.2f} to {values[-1]:.2f}"
+
+    def _table(self) -> str:
+        head = ["method", "amplitude", "cosine", "on errors seen before", "on solved prompts", ""]
+        rows = [head]
+        for method in self.methods:
+            numbers = [method.amplitude, method.cosine]
+            shares = [method.seen_before, method.solved]
+            cells = ["--" if number is None else f"{number:.2f}" for number in numbers]
+            cells += ["--" if share is None else f"{share:.0%}" for share in shares]
+            nothing = "changes nothing here: " if method.changes_nothing else ""
+            rows.append([method.name, *cells, nothing + method.words])
+        said = f"how far each method moves the advantages of these rollouts (below {NOTHING:g}: changes nothing)"
+        return f"{said}\n{aligned(rows, '<>>>><')}"
+
+    def _prompts(self) -> list[str]:
+        moving: Sequence[Moved] = [method for method in self.methods if not method.changes_nothing]
+        if not moving:
+            return []
+        most = max(moving, key=lambda method: method.amplitude or 0.0)
+        texts = dict(zip(self.visits.prompts, self.visits.texts))
+        rows = [[f"{share:.0%}", shortened(texts[key])] for key, share in list(most.prompts.items())[:LISTED]]
+        return [f"what {most.name} changes, by prompt\n{aligned(rows, '><')}"]
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, in a line."""
+    line = " ".join(text.split())
+    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
+
+
+def verdict_of(peak: collapse.Peak) -> str:
+    """Say whether a run collapses, and which checkpoint to keep."""
+    points, low, high = (100 * value for value in (peak.fall, *peak.interval))
+    fell = f"fell by {points:.0f} points ({low:.0f} to {high:.0f})"
+    at = f"pass@{peak.k} peaked at step {peak.step} of {peak.last}"
+    if not peak.collapses:
+        return f"{at}; it has not fallen for sure since ({points:.0f} points, {low:.0f} to {high:.0f})."
+    rose = " while pass@1 rose" if peak.pass1_rise > 0 else ""
+    return f"{at} and {fell}{rose}; keep the checkpoint of step {peak.step}."

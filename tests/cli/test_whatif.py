@@ -1,0 +1,68 @@
+"""`meds whatif` on dumps and on a run's folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Meds
+from tests.whatif.test_collapse import collapsing
+from tests.whatif.written import write_dump
+
+NAMES = ["penalty", "weights", "pass_at_k", "focal", "lambda", "answer_bonus", "leave_out"]
+REPEATED = [{name: letters.replace("xx", "xy") for name, letters in step.items()} for step in collapsing(40, 30, 16)]
+
+
+def test_a_run_that_collapses_says_which_checkpoint_to_keep(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), *REPEATED)
+    page = meds.output("whatif", dump, "--json", "found.json")
+    assert page.startswith(
+        "4,800 rollouts of 40 prompts in 30 steps\n\npass@4 peaked at step 4 of 30 and fell by 50 points ("
+    )
+    assert " while pass@1 rose; keep the checkpoint of step 4.\n" in page
+    assert "100% of wrong answers were given to their prompt before, " in page
+    assert "pass@4  ████" in page
+    assert "changes nothing here: " in page
+    assert sorted(path.name for path in Path().iterdir()) == ["dump.jsonl", "found.json"]
+    found = json.loads(Path("found.json").read_text())
+    assert [method["name"] for method in found["methods"]] == NAMES
+    for method in found["methods"]:
+        assert method["changes_nothing"] == (method["amplitude"] < 0.05)
+        assert -1 <= method["cosine"] <= 1
+    collapse = found["collapse"]
+    assert (collapse["collapses"], collapse["peak_step"], collapse["peak_k"]) == (True, 4, 4)
+    assert collapse["recurrence"] == 1.0
+    assert list(collapse["pass_at_k"]["30"]) == ["1", "2", "4"]
+    assert list(collapse["pass_at_k"]) == [str(step) for step in range(1, 31)]
+
+
+def test_the_folder_of_a_run_and_its_dump_give_the_same(meds: Meds, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = write_dump(Path("dump.jsonl"), *REPEATED[:4])
+    meds.output("atlas", dump, "--out", "run")
+    before = {path: path.stat().st_mtime_ns for path in Path("run").rglob("*")}
+    assert meds.output("whatif", "run") == meds.output("whatif", dump)
+    assert {path: path.stat().st_mtime_ns for path in Path("run").rglob("*")} == before  # nothing is changed
+    _, printed, page = meds("whatif", "run", "--json", "-")
+    assert json.loads(printed)["group"] == 4
+    assert page.startswith("640 rollouts")
+
+
+def test_without_second_visits_what_needs_time_is_null_and_the_page_says_why(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), {"a": "rxyx", "b": "rrxx", "c": "rrrr"})
+    page = meds.output("whatif", dump, "--json", "found.json")
+    assert "\nNo prompt is visited twice, so nothing can be said of what comes back or of a peak.\n" in page
+    found = json.loads(Path("found.json").read_text())
+    timed = ("recurrence", "recurrence_null", "peak_step", "fall", "collapses")
+    assert {name: found["collapse"][name] for name in timed} == dict.fromkeys(timed)
+    assert found["baseline"] == {"without_advantages": 1 / 3, "seen_before": None, "solved": None}
+
+
+def test_what_is_refused(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), {"a": "rx"})
+    meds.output("atlas", dump, "--out", "run")
+    assert meds.refusal("whatif", "run", dump).startswith("ROLLOUTS=dump.jsonl: comes after a run. Name one run, or")
+    assert meds.refusal("whatif", "nowhere").startswith("FILES=nowhere: does not exist")
+    assert meds.refusal("whatif", dump, "--format=x").startswith("--format=x: must be one of auto, ")
+    assert meds.refusal("whatif", dump, "--answer-pattern=x").startswith(
+        "meds.features.answer_pattern=x: must be a text"
+    )
