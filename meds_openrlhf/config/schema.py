@@ -140,6 +140,8 @@ class ExplorationSettings(Section, name="meds.exploration"):
     answer_bonus: NotNegative = 0.0
     """Weight of ``min(1, sqrt(1 / N)) - answer_baseline`` in the advantage, where N counts how often the prompt was
     given this answer before; 0: none. Needs the preset "answers" and remember "both"."""
+    right_weight: Annotated[float, That("is from 0 to 1", lambda weight: 0 <= weight <= 1)] = 1.0
+    """Factor of the positive advantages of right responses, lambda in W-REINFORCE, whose authors use 0.1; 1: off."""
     answer_baseline: Annotated[float, That("is from 0 to 1", lambda bonus: 0 <= bonus <= 1)] = 0.5
     """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage; a rarer one gains."""
 
@@ -223,7 +225,7 @@ class MedsSettings(Section, name="meds"):
             features.require_default(("layers", "difference"), hint, "meds.features.function")
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
-            exploration.require_default(["pass_at_k", "answer_bonus"], hint, "meds.enabled")
+            exploration.require_default(["pass_at_k", "answer_bonus", "right_weight"], hint, "meds.enabled")
             penalty.require_default(["form", "extras", "shuffled"], hint, "meds.enabled")
         if exploration.answer_bonus:
             hint = "cannot be combined with answer_bonus; both change the advantage. Leave it out."

@@ -11,7 +11,7 @@ import hashlib
 from importlib.resources import files
 
 SCRIPTS = (
-    "elements.js", "data.js", "charts.js", "overview.js", "curves.js", "list.js", "heatmap.js",
+    "elements.js", "data.js", "charts.js", "whatif.js", "overview.js", "curves.js", "list.js", "heatmap.js",
     "formulas.js", "texts.js", "prompt.js", "gradings.js",
     "themes.js", "main.js",
 )  # fmt: skip

@@ -38,6 +38,8 @@ from meds_openrlhf.runs.settings import (
     planned_steps,
 )
 from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.whatif.page import WhatIf
+from meds_openrlhf.whatif.visits import read_visits
 
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
@@ -89,8 +91,10 @@ def write_report(
     gradings = Gradings([*logs.values()], questions) if logs else None
     if gradings is not None:
         page["gradings"] = _for_page(gradings, limits)
+    found = {number: WhatIf(read_visits(runs[number])) for number in logs}
     for number, log in logs.items():
         facts[number]["groups"] = groups_by_step(log)
+        facts[number]["whatif"] = found[number].for_page()
     themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
         shown = themes.for_page()
@@ -100,13 +104,14 @@ def write_report(
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--out")
     if data is not None or markdown is not None:
-        _write_findings(runs, logs, gradings, themes, data, markdown)
+        _write_findings(runs, logs, found, gradings, themes, data, markdown)
     return output
 
 
 def _write_findings(
     runs: Sequence[Path],
     logs: dict[int, RolloutLog],
+    whatif: dict[int, WhatIf],
     gradings: Gradings | None,
     themes: RunsThemes | None,
     data: Path | None,
@@ -116,6 +121,7 @@ def _write_findings(
     history = [history_of(StepLog(RunPaths(run).metrics).read(), sys.maxsize) for run in runs]  # not averaged
     names = [*map(str, runs)]
     found = findings_of(names, {names[number]: log for number, log in logs.items()}, gradings, themes, history)
+    found["whatif"] = {names[number]: one.as_json() for number, one in whatif.items()}
     if data is not None:
         _publish(data, json.dumps(found, allow_nan=False) + "\n", "--json")
     if markdown is not None:

@@ -92,6 +92,7 @@ def method_in_words(config: RunConfig | None) -> str:
         "dynamic sampling": flags.get("algo.dynamic_filtering_enable") is True,
         f"entropy advantage {entropy}": entropy > 0,
         f"pass@{pass_at_k} advantages": pass_at_k,
+        f"right responses weighed {meds.exploration.right_weight}": meds.exploration.right_weight != 1,
         f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
         f"{meds.penalty.extras} extras": meds.penalty.extras,
     }

@@ -7,9 +7,10 @@ from meds_openrlhf.shaping.answer_bonus import AnswerBonus
 from meds_openrlhf.shaping.method import Method
 from meds_openrlhf.shaping.pass_at_k import PassAtK
 from meds_openrlhf.shaping.penalty import Penalty
+from meds_openrlhf.shaping.right_weight import RightWeight
 from meds_openrlhf.shaping.weights import Extras, Weights
 
-METHODS: tuple[type[Method], ...] = (Penalty, PassAtK, Weights, Extras, AnswerBonus)
+METHODS: tuple[type[Method], ...] = (Penalty, PassAtK, Weights, Extras, RightWeight, AnswerBonus)
 
 
 def methods_of(meds: MedsSettings) -> list[Method]:

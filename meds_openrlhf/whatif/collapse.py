@@ -18,7 +18,7 @@ from meds_openrlhf.stats.estimates import LEVEL, ks_up_to
 from meds_openrlhf.whatif.visits import Visits
 
 WINDOW = 7  # steps of the centered mean, and at the end of the run
-REDRAWS = 200  # of the first visit's wrong answers
+REDRAWS = 100  # of the first visit's wrong answers
 RESAMPLES = 2_000  # of prompts
 
 Interval = tuple[float, float]

@@ -89,6 +89,12 @@ class WhatIf:
             },
         }
 
+    def for_page(self) -> dict[str, Any]:
+        """What the report shows: sentences, the first of which is the verdict, and the methods."""
+        names = ("name", "words", "amplitude", "cosine", "seen_before", "solved", "changes_nothing")
+        methods = [{name: getattr(method, name) for name in names} for method in self.methods]
+        return {"sentences": self.sentences(), "methods": methods}
+
     def as_text(self) -> str:
         """The page for a terminal."""
         visits = self.visits

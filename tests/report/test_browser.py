@@ -37,6 +37,8 @@ def test_the_overview_says_what_was_run_and_where_runs_differ(opened: Opened, re
         expect(page.locator(".differs th")).to_have_text(["meds.memory.presetdiffers"])
         expect(page.locator(".differs td")).to_have_text(["robust", "paper"])
         rows = page.locator(".settings tbody tr").count()
+        expect(page.locator("#whatif h3")).to_have_text(["one", "other"])
+        expect(page.locator("#whatif tbody").first.locator("th")).to_have_count(7)
         page.get_by_role("button", name="Show all").click()
         assert page.locator(".settings tbody tr").count() > rows
 

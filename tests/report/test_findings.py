@@ -25,9 +25,11 @@ def test_findings_as_json_have_every_clustered_wrong_rollout_in_exactly_one_them
     name = str(run.root)
     assert sorted(found) == [
         "graded_with", "metrics", "rollouts", "runs", "suspects", "themes", "unanswered", "unsolved", "version",
+        "whatif",
     ]  # fmt: skip
     assert (found["version"], found["runs"], found["graded_with"]) == (1, [name], "math-verify")
     assert (found["rollouts"], found["unanswered"]) == ({name: 15}, {name: 1})
+    assert found["whatif"][name]["rollouts"] == 15
     assert found["metrics"][name]["steps"] == [1, 2]
     assert found["metrics"][name]["values"] == {"meds/reward_raw": [0.1, 0.2]}
     themes = {theme["name"]: theme for theme in found["themes"]}

@@ -80,6 +80,7 @@ METHODS = {
     "extras": methods_of(settings_of(extras=1)),
     "pass@2": methods_of(settings_of(pass_at_k=2)),
     "pass@2 and weights": methods_of(settings_of("weights", pass_at_k=2)),
+    "right weight": methods_of(settings_of(right_weight=0.1)),
     "generous": [*methods_of(settings_of()), Generous()],
     "generous alone": [Generous()],
     "counting": [Counting()],

@@ -6,6 +6,7 @@ function overview(page) {
     h("h1", {}, runs.length === 1 ? runs[0].name : `${runs.length} runs`),
     h("div", { class: "cards" }, runs.map((run, i) => runCard(run, i))),
     summaryTable(runs),
+    whatifSections(page),
     settingsTable(page),
   ];
 }

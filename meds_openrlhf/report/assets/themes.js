@@ -4,7 +4,7 @@ const EXAMPLES_SHOWN = 3;
 
 function errorsView(page) {
   const several = page.errors.filter(Boolean).length > 1;
-  return [h("h1", {}, several ? "What the runs keep getting wrong" : "What the policy keeps getting wrong"), gradingsView(page), page.themes ? themesSection(page)
+  return [h("h1", {}, several ? "What the runs keep getting wrong" : "What the policy keeps getting wrong"), verdicts(page), gradingsView(page), page.themes ? themesSection(page)
     : h("p", { class: "note" }, "The log has no text of an error that recurs, so there are no themes. The atlas lists all clusters.")];
 }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -72,18 +73,22 @@ def metrics_of_policy(experiences: Sequence[Experience], rollouts: StepTable, ge
     wrong = [
         form(answer) if answer is not None and not right else None for answer, right in zip(answers, rollouts.correct)
     ]
-    groups = range(0, len(wrong), rollouts.group)
-    distinct = [len({*wrong[start : start + rollouts.group]} - {None}) for start in groups]
+    places = [slice(start, start + rollouts.group) for start in range(0, len(wrong), rollouts.group)]
+    given = [Counter(form for form in wrong[place] if form is not None) for place in places]
+    pairs = sum(comb(counts.total(), 2) for counts in given)
+    equal = sum(comb(count, 2) for counts in given for count in counts.values())
     kl = {}
     if experiences[0].rollout_log_probs is not None:
         apart = [(batch.rollout_log_probs - batch.action_log_probs) * batch.action_mask for batch in experiences]
         kl = {"vllm_kl": sum(float(values.sum()) for values in apart) / max(tokens, 1)}
     return {
         **kl,
+        **({"rollout/equal_wrong_answers": equal / pairs} if pairs else {}),
+        "rollout/solved_prompts": float(np.mean([rollouts.correct[place].any() for place in places])),
         "rollout/trained_tokens": float(tokens),
         "rollout/generated_tokens": float(round(generated)),
         "rollout/unanswered_rate": sum(answer is None for answer in answers) / len(answers),
-        "rollout/distinct_wrong_answers": float(np.mean(distinct)),
+        "rollout/distinct_wrong_answers": float(np.mean([len(counts) for counts in given])),
         "policy_entropy": -total / max(tokens, 1),
     }
 

@@ -62,6 +62,8 @@ def test_the_policys_entropy_is_estimated_from_the_tokens_that_it_drew() -> None
     assert metrics["policy_entropy"] == pytest.approx(policy.entropy().item(), rel=0.02)
     assert metrics["rollout/unanswered_rate"] == 26 / 40
     assert metrics["rollout/distinct_wrong_answers"] == 2 / 4
+    assert metrics["rollout/equal_wrong_answers"] == 1 / 3  # of "8", "9" and "8.0"
+    assert metrics["rollout/solved_prompts"] == 2 / 4
     assert (metrics["rollout/trained_tokens"], metrics["rollout/generated_tokens"]) == (mask.sum().item(), 2000)
 
 
