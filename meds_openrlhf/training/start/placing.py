@@ -22,11 +22,12 @@ def arguments_of(
     flags: Mapping[str, Any],
     nodes: Callable[[], Sequence[Node]],
     saved_ranks: Mapping[str, int],
+    must_find: bool = False,
 ) -> tuple[SimpleNamespace, dict[str, FoundShape]]:
     """Return OpenRLHF's arguments, with omitted counts sized to ``nodes``, and the models by role; runs all checks.
 
     ``nodes`` is asked when the flags are known to be good one by one. ``saved_ranks`` are those of the checkpoint to
-    resume, by role. Raises ConfigError.
+    resume, by role. With ``must_find``, models must be at hand to be checked for code. Raises ConfigError.
     """
     mode = config.meds.placement.mode
     given = {**flags, **mode_flags(mode, flags)}
@@ -45,6 +46,7 @@ def arguments_of(
     models = models_of(args, config.meds.trust_remote_code)
     for check_models in checks.OF_MODELS:
         check_models(args, models)
+    checks.require_trusted_models(config, args, must_find)
     require_saved_ranks(role_requests(args), saved_ranks)
     require_batches(args, given, decided)
     return args, models

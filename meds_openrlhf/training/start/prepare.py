@@ -93,10 +93,9 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
     checkpoint = newest_complete(paths) if resume else None
     flags = openrlhf_flags(config, paths, on_cpu, load=checkpoint is not None)
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint else {}
-    args, models = arguments_of(config, flags, nodes, saved_ranks)
+    args, models = arguments_of(config, flags, nodes, saved_ranks, must_find=True)  # OpenRLHF runs what it loads
     if checkpoint is not None:
         checks.require_same_parts(config, paths)
-    checks.require_trusted_models(config, args, must_find=True)  # OpenRLHF runs what it loads
     data = load_prompts(args)
     if config.meds.reward is not None:
         require_labels(config.meds.reward, data, args.data.label_key, resume=checkpoint is not None)
@@ -122,7 +121,6 @@ def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
     args, models = arguments_of(config, flags, lambda: nodes, {})
-    checks.require_trusted_models(config, args)
     plan = plan_of(config, args, nodes, {})
     limits = engine_limits(args, models["engines"].shape, config.meds.rollout, plan.gpu_memory_gb)
     return PlanReport(plan, decided_mode(config.meds.placement.mode, flags), args, models, limits)
