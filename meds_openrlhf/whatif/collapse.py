@@ -7,7 +7,6 @@ shares of answers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -78,12 +77,10 @@ def recurrence_of(visits: Visits) -> Recurrence | None:
         chance = np.bincount(pool) / len(pool)
         before = np.cumsum([0, *sizes])
         expected += sum(n * float(chance @ (1 - (1 - chance) ** past)) for n, past in zip(sizes[1:], before[1:]))
-        drawn = pool[random.integers(len(pool), size=(REDRAWS, before[-1]))]
-        seen, row = np.zeros((REDRAWS, len(chance)), bool), np.arange(REDRAWS)[:, np.newaxis]
-        for begin, end in pairwise(before.tolist()):
-            if begin:
-                hits += seen[row, drawn[:, begin:end]].sum(axis=1)
-            seen[row, drawn[:, begin:end]] = True
+        seen = np.zeros((REDRAWS, len(chance)), bool)
+        for drawn in (random.multinomial(size, chance, REDRAWS) for size in sizes):
+            hits += (drawn * seen).sum(axis=1)  # at the first visit, nothing was seen
+            seen |= drawn > 0
     low, high = np.quantile(hits / counted.sum(), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     given = visits.given_before[wrong][counted] > 0
     return Recurrence(float(given.mean()), float(expected / counted.sum()), (float(low), float(high)))
