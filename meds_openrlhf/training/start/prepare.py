@@ -55,6 +55,7 @@ class Job:
     saved_ranks: Mapping[str, int]  # by role, in the checkpoint
     prompts: int  # prompts to train on
     too_long: int  # prompts that are skipped
+    total_steps: int  # if no prompt is filtered out
     longest_prompt: int  # the most tokens that a prompt may have
     tokenizer: Any
     feature: Feature  # what the memory's rows are
@@ -63,12 +64,6 @@ class Job:
     def first_step(self) -> int:
         """The number of steps that the checkpoint includes."""
         return self.checkpoint.step if self.checkpoint else 0
-
-    @property
-    def total_steps(self) -> int:
-        """The number of steps, if no prompt is filtered out. Raises ConfigError if there would be no step."""
-        steps: int = steps_of_an_epoch(self.args, self.prompts) * self.args.train.num_episodes
-        return min(steps, self.config.meds.max_steps or steps)
 
     def plan(self, nodes: Sequence[Node]) -> Plan:
         """Plan the placement on ``nodes``. Raises Shortage, a ConfigError, if they have no room."""
@@ -107,9 +102,11 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
     tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, **CHECKED)
     checks.require_readable_tokens(args, tokenizer)
     too_long = count_too_long(data, args, tokenizer)
+    steps: int = steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes
     return Job(
         config=config, paths=paths, on_cpu=on_cpu, resume=resume, checkpoint=checkpoint, args=args,
         models=models, saved_ranks=saved_ranks, prompts=len(data) - too_long, too_long=too_long,
+        total_steps=min(steps, config.meds.max_steps or steps),
         longest_prompt=longest_prompt(args), feature=feature,
         tokenizer=tokenizer,
     )  # fmt: skip
