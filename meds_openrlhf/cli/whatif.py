@@ -19,6 +19,7 @@ from typing import Any
 from meds_openrlhf.cli.atlas import lay_out, open_dump, settings_of_atlas
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.options import add_command, finite, pairs_of
+from meds_openrlhf.terminal import counted
 
 STDOUT = Path("-")
 
@@ -40,21 +41,28 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the page, and write it for programs."""
-    from meds_openrlhf.files import write_atomically
+    from meds_openrlhf.outputs import require_output, write_output
     from meds_openrlhf.whatif.page import WhatIf
     from meds_openrlhf.whatif.visits import read_visits
 
+    if arguments.data not in (None, STDOUT):
+        require_output(arguments.data, "--json")
     with _folder_of(arguments) as folder:
         found = WhatIf(read_visits(folder))
-    page = found.as_text()
+    print(found.as_text(), end="", file=sys.stderr if arguments.data == STDOUT else sys.stdout)
     if arguments.data is not None:
-        text = json.dumps(found.as_json(), indent=1) + "\n"
+        text = json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n"
         if arguments.data == STDOUT:
             print(text, end="")
-            print(page, end="", file=sys.stderr)
-            return 0
-        write_atomically(arguments.data, text)
-    print(page, end="")
+        else:
+            write_output(arguments.data, text, "--json")
+    if 2 * found.answered < len(found.visits.answer):
+        hint = "Name the answers' pattern with --answer-pattern, or a dump's column with --columns answer=NAME."
+        print(
+            f"meds: {found.answered:,} of {len(found.visits.answer):,} rollouts have a final answer. {hint}",
+            file=sys.stderr,
+        )
+        return 1
     return 0
 
 
@@ -77,4 +85,9 @@ def _folder_of(arguments: argparse.Namespace) -> Iterator[Path]:
         folder = Path(temporary)
         dump = open_dump(arguments.rollouts, arguments.format, columns, without=folder)
         lay_out(dump, folder, config, None, arguments.right_from, by_column="answer" in columns)
+        for reason, number in dump.counts.left_out.most_common():
+            print(
+                f"skipped {counted(number, 'line')} {reason} (the first: {dump.counts.examples[reason]})",
+                file=sys.stderr,
+            )
         yield folder

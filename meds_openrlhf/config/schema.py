@@ -225,8 +225,13 @@ class MedsSettings(Section, name="meds"):
             features.require_default(("layers", "difference"), hint, "meds.features.function")
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
-            exploration.require_default(["pass_at_k", "answer_bonus", "right_weight"], hint, "meds.enabled")
-            penalty.require_default(["form", "extras", "shuffled"], hint, "meds.enabled")
+            own = (
+                (exploration, ("pass_at_k", "answer_bonus", "right_weight")),
+                (penalty, ("form", "extras", "shuffled")),
+            )
+            for section, key in ((section, key) for section, keys in own for key in keys):
+                is_off = getattr(section, key) == getattr(type(section), key)
+                section.require(is_off, key, f"{hint} Leave it out.")
         if exploration.answer_bonus:
             hint = "cannot be combined with answer_bonus; both change the advantage. Leave it out."
             exploration.require(exploration.pass_at_k is None, "pass_at_k", hint)

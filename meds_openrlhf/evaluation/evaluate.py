@@ -177,12 +177,15 @@ def draw_missing(evaluation: Evaluation, samplings: Sequence[Sampling], progress
     Raises ConfigError if there is no room for the engines, and RunLostError if an engine fails or is lost.
     """
     from meds_openrlhf.evaluation.fleet import draw, plan_engines
-    from meds_openrlhf.placement.ray_cluster import inventory, release, reserve
+    from meds_openrlhf.placement.ray_cluster import plan_when_free, release, reserve
 
     request = evaluation.request
     largest = max(len(sampling.blocks) for sampling in samplings)
-    plan = plan_engines(inventory(), request.engines, request.tensor_parallel, largest)
-    groups = reserve(plan, request.wait_seconds, setting="--wait", say=progress.say)
+    wanted = (request.engines, request.tensor_parallel, largest)
+    plan = plan_when_free(
+        lambda nodes: plan_engines(nodes, *wanted), request.wait_seconds, progress.say, setting="--wait"
+    )
+    groups = reserve(plan, request.wait_seconds, setting="--wait")
     try:
         for sampling in (sampling for sampling in samplings if sampling.blocks):
             label, total, present = sampling.subject.label, sampling.total, sampling.present

@@ -84,22 +84,40 @@ def _node(name: str, node: dict[str, Any], free: dict[str, float], card: float |
 
 
 NODE_LABEL = "ray.io/node-id"
-POLL_SECONDS = 1.0  # between two looks for nodes that join
-SOON_SECONDS = 5.0  # in which a placement group is ready if its resources are free
+POLL_SECONDS = 1.0  # between two looks at the nodes
 
 
-def plan_when_joined(plan: Callable[[Sequence[Node]], Plan], seconds: float, say: Callable[[str], None]) -> Plan:
-    """Return ``plan`` of the cluster's nodes once they have room for it. Raises its Shortage after ``seconds``."""
-    deadline, has_told = time.monotonic() + seconds, False
+def plan_when_free(
+    plan: Callable[[Sequence[Node]], Plan],
+    seconds: float,
+    say: Callable[[str], None],
+    joining: float = 0.0,
+    setting: str = "meds.placement.timeout_seconds",
+) -> Plan:
+    """Return ``plan`` of the cluster's nodes once all that it needs is free; ``say`` gets a line for what it waits.
+
+    Nothing is reserved meanwhile, so that runs that wait do not hold GPUs. Raises the plan's Shortage if the nodes have
+    no room, and none with room join within ``joining`` seconds; ConfigError, which names ``setting`` as the source of
+    the timeout, if what others use is not free after ``seconds``.
+    """
+    began, told = time.monotonic(), set[str]()
     while True:
+        waited = time.monotonic() - began
         try:
-            return plan(inventory())
+            found = plan(inventory())
+            if not found.waits:
+                return found
+            if waited >= seconds:
+                hint = f"expired before the run got GPUs and CPUs ({_lacking(found)}). `ray status` shows who uses the "
+                raise ConfigError(setting, seconds, f"{hint}rest.")
+            kind, line = "use", f"waiting up to {seconds:g} seconds for what others use ({_lacking(found)})"
         except Shortage as shortage:
-            if time.monotonic() >= deadline:
+            if waited >= joining:
                 raise
-            if not has_told:
-                say(f"waiting up to {seconds:g} seconds for nodes with room for {shortage.text}")
-            has_told = True
+            kind, line = "join", f"waiting up to {joining:g} seconds for nodes with room for {shortage.text}"
+        if kind not in told:
+            say(line)
+        told.add(kind)
         time.sleep(POLL_SECONDS)
 
 
@@ -107,14 +125,13 @@ def reserve(
     plan: Plan,
     timeout_seconds: float,
     setting: str = "meds.placement.timeout_seconds",
-    say: Callable[[str], None] = print,
 ) -> dict[str, PlacementGroup]:
     """Reserve every group of the plan; the result maps each role to its placement group.
 
-    If a group is not ready soon, ``say`` gets a line. If one is not ready in time, releases everything and raises
-    ConfigError, which names ``setting`` as the source of the timeout.
+    If a group is not ready in time, releases everything and raises ConfigError, which names ``setting`` as the source
+    of the timeout.
     """
-    deadline, soon = time.monotonic() + timeout_seconds, time.monotonic() + SOON_SECONDS
+    deadline = time.monotonic() + timeout_seconds
     made: dict[str, PlacementGroup] = {}
     try:
         for group in plan.groups:
@@ -124,10 +141,6 @@ def reserve(
             cpus = [{"CPU": 1.0}] * len(plan.shards)
             made["memory"] = placement_group(cpus, strategy="PACK", bundle_label_selector=selectors)
         for role, reserved in made.items():
-            if reserved.wait(max(min(soon, deadline) - time.monotonic(), 0.001)):
-                continue
-            if time.monotonic() < deadline:
-                say(f"waiting up to {timeout_seconds:g} seconds for GPUs and CPUs of {role} ({_lacking(plan)})")
             if not reserved.wait(max(deadline - time.monotonic(), 0.001)):
                 hint = f"expired before {role} got GPUs and CPUs ({_lacking(plan)}). `ray status` shows who uses the "
                 raise ConfigError(setting, timeout_seconds, f"{hint}rest.")

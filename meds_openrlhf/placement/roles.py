@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 # The sections of OpenRLHF's flags that count the ranks of the models that DeepSpeed runs.
 SECTIONS = {"policy": "actor", "reference": "ref", "critic": "critic", "reward": "reward"}
@@ -14,6 +15,12 @@ COUNTS = (
     *(f"{section}.{count}" for section in SECTIONS.values() for count in ("num_nodes", "num_gpus_per_node")),
     *(ENGINES, TENSOR_PARALLEL),
 )
+
+
+def value_of(args: SimpleNamespace, flag: str) -> Any:
+    """Return the value of a flag such as ``actor.num_nodes``."""
+    section, _, name = flag.partition(".")
+    return getattr(getattr(args, section), name)
 
 
 @dataclass(frozen=True)

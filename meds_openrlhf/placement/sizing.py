@@ -16,7 +16,16 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.batching import Batching, listed
 from meds_openrlhf.placement.inventory import Node, plural
 from meds_openrlhf.placement.plan import Blocks, pack, rooms
-from meds_openrlhf.placement.roles import ENGINES, SECTIONS, TENSOR_PARALLEL, RoleRequest, grouped, role_requests
+from meds_openrlhf.placement.roles import (
+    COUNTS,
+    ENGINES,
+    SECTIONS,
+    TENSOR_PARALLEL,
+    RoleRequest,
+    grouped,
+    role_requests,
+    value_of,
+)
 
 CONTROLLER_CPUS = 1
 _CONTRADICTIONS = {
@@ -71,6 +80,7 @@ def size(
     ``saved_ranks`` are the ranks of the roles in the checkpoint to resume, which stay unchanged.
     """
     decided, room = decided_mode(mode, given), rooms(nodes, shards, whole=True)
+    given = {flag: value_of(args, flag) for flag in COUNTS if given.get(flag) is not None}  # with their types
     if decided == "flags":
         return {}
     usable = max(0, min(sum(room), sum(node.whole_cpus(whole=True) for node in nodes) - shards - CONTROLLER_CPUS))

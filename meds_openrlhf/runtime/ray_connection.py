@@ -51,16 +51,20 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
     if starts_ray:
         gpus, cpus = resources_here(on_cpu)
         options.update(address="local", num_gpus=gpus, num_cpus=cpus, include_dashboard=False if on_cpu else None)
-    is_stated = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
-    hint = "Unset it to start a cluster here." if is_stated else "Run `ray stop` to forget a cluster that is gone."
     with ExitStack() as stack:
         stack.enter_context(_sessions_of_their_own())
         if starts_ray:
             stack.enter_context(_token_of_its_own())
-        stack.enter_context(joined(hint, runtime_env=runtime_env, **options))
+        stack.enter_context(joined(hint_without_answer(), runtime_env=runtime_env, **options))
         if get_authentication_mode() == AuthenticationMode.DISABLED:
             say("warning: this Ray cluster asks for no token, so anyone who reaches its ports can run code in it")
         yield
+
+
+def hint_without_answer() -> str:
+    """Say what to do if no cluster answers."""
+    is_stated = os.environ.get("RAY_ADDRESS", "") not in ("", "local")
+    return "Unset it to start a cluster here." if is_stated else "Run `ray stop` to forget a cluster that is gone."
 
 
 def starts_ray_here(on_cpu: bool) -> bool:

@@ -17,6 +17,8 @@ GAMMA = 1.0  # the weight is then the share of failures
 class Focal(Method):
     """`focal_weights` on all advantages of a group."""
 
+    asks_memory = False
+
     def __init__(self, gamma: float = GAMMA) -> None:
         self._gamma = gamma
 

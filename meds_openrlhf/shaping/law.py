@@ -159,7 +159,7 @@ def _apply(methods: Sequence[Method], step: Step, rewards: NDArray[np.floating],
         if not (method.replaces_estimator or method.may_reward_errors):
             outcomes = advantages.outcomes()
             change = lawful(change, outcomes, step.correct)
-            if np.any(change.factor != 1):
+            if method.asks_memory and np.any(change.factor != 1):
                 effect = max(effect, penalty_effect(outcomes, outcomes * change.factor))
         advantages.change(change)
     return effect

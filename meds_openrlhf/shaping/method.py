@@ -71,6 +71,8 @@ class Method:
     """Whether ``advantages`` adds what the trainer would estimate from rewards; the trainer then gets rewards of 0."""
     may_reward_errors: ClassVar = False
     """Whether the law does not apply: the advantages of wrong responses may rise."""
+    asks_memory: ClassVar = True
+    """Whether it acts by what the memory says of errors; the memory's effect is measured on such methods alone."""
 
     @classmethod
     def of(cls, meds: MedsSettings) -> Self | None:

@@ -24,6 +24,8 @@ LAMBDA = 0.1
 class RightWeight(Method):
     """The weight on the positive advantages of right responses."""
 
+    asks_memory = False
+
     def __init__(self, weight: float = LAMBDA) -> None:
         self._weight = weight
 

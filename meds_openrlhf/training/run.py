@@ -19,7 +19,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.engine_limits import EngineLimits
 from meds_openrlhf.placement.inventory import Shortage
 from meds_openrlhf.placement.plan import Plan
-from meds_openrlhf.placement.ray_cluster import inventory, plan_when_joined, release, reserve
+from meds_openrlhf.placement.ray_cluster import inventory, plan_when_free, release, reserve
 from meds_openrlhf.run_folder import run_paths_of, set_back, sole_driver_of
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.errors import (
@@ -37,7 +37,7 @@ from meds_openrlhf.tracking.sending import Trackers
 from meds_openrlhf.tracking.trackers import wanted_trackers
 from meds_openrlhf.training.control import StepReport, Stopped
 from meds_openrlhf.training.openrlhf import cpu
-from meds_openrlhf.training.start.nodes import nodes_of
+from meds_openrlhf.training.start.nodes import nodes_now, stated_nodes
 from meds_openrlhf.training.start.prepare import Job, prepare
 
 NO_GPU = "this machine has no GPU. Set RAY_ADDRESS to a cluster, or set meds.allow_cpu=true."
@@ -59,13 +59,14 @@ def run_training(
     on_cpu = devices.runs_on_cpu(config.meds.allow_cpu, "meds.allow_cpu", NO_GPU)
     if on_cpu:
         cpu.install()
+    stated = stated_nodes(cluster, on_cpu)
     with sole_driver_of(paths, resume, config.meds.lock_seconds):
-        job = prepare(config, paths, resume, on_cpu, lambda: nodes_of(cluster, on_cpu))
+        job = prepare(config, paths, resume, on_cpu, lambda: stated or nodes_now(on_cpu))
         connection = ray_connection(on_cpu=on_cpu, verbose=verbose, say=console.say)
         with connection, interruptible(config.meds.watchdog.minutes) as interruptions:
             timeout = config.meds.placement.timeout_seconds
-            job, plan = _planned(job, timeout if cluster or resume else 0.0, console)
-            groups = reserve(plan, timeout, say=console.say)
+            job, plan = _planned(job, timeout if stated or resume else 0.0, console)
+            groups = reserve(plan, timeout)
             try:
                 set_back(paths, config, job.checkpoint, job.total_steps)
                 console.start(job, job.report(plan))
@@ -81,19 +82,20 @@ def run_training(
                 release(groups)
 
 
-def _planned(job: Job, seconds: float, console: RunConsole) -> tuple[Job, Plan]:
-    """Plan the placement, within ``seconds`` once enough nodes have joined.
+def _planned(job: Job, joining: float, console: RunConsole) -> tuple[Job, Plan]:
+    """Plan the placement once enough nodes have joined, within ``joining`` seconds, and what the run needs is free.
 
     A resumed run whose nodes do not come back in that time goes on with those that there are, which its policy and
     critic must fit, as their ranks are those of the checkpoint. Raises Shortage if they do not.
     """
+    timeout = job.config.meds.placement.timeout_seconds
     try:
-        return job, plan_when_joined(job.plan, seconds, console.say)
+        return job, plan_when_free(job.plan, timeout, console.say, joining)
     except Shortage:
         if job.checkpoint is None:
             raise
     job = prepare(job.config, job.paths, job.resume, job.on_cpu, inventory)
-    return job, job.plan(inventory())
+    return job, plan_when_free(job.plan, timeout, console.say)
 
 
 def _how_to_resume(paths: RunPaths) -> str:

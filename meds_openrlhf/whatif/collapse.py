@@ -18,7 +18,8 @@ from meds_openrlhf.whatif.visits import Visits
 
 WINDOW = 7  # steps of the centered mean, and at the end of the run
 REDRAWS = 100  # of the first visit's wrong answers
-RESAMPLES = 2_000  # of prompts
+FEW = 6  # prompts: of fewer, halves are too small for an interval
+RESAMPLES, AT_ONCE = 2_000, 100  # of prompts, and how many are in memory
 
 Interval = tuple[float, float]
 
@@ -42,13 +43,13 @@ class Peak:
     """Where pass@k was best, and how far it fell.
 
     ``k`` is the usual size of a group; ``step`` the middle of the `WINDOW` steps with the largest mean; ``fall`` what
-    this mean exceeds that of the last `WINDOW` steps by, with its interval over prompts; ``pass1_rise`` the same of
-    pass@1, in the other direction.
+    is lost since, in the last `WINDOW` steps, with its interval over prompts; ``pass1_rise`` what pass@1 gained.
     """
 
     k: int
     step: int
     last: int
+    steps: int  # their number
     fall: float
     interval: Interval
     pass1_rise: float
@@ -132,33 +133,51 @@ def pass_by_step(visits: Visits) -> dict[int, dict[int, float]]:
 
 
 def peak_of(visits: Visits) -> Peak | None:
-    """Return where pass@k peaked; None without second visits."""
+    """Return where pass@k peaked; None without second visits.
+
+    The best of many windows is too good by chance. So what is lost since is measured on each half of the prompts from
+    the window that is best on the other half, and both are averaged.
+    """
     if not visits.come_back:
         return None
     most = usual_size(visits)
     full = visits.size >= most
-    scores = {k: pass_at(visits.right[full], visits.size[full], k) for k in (1, most)}
     steps, at = np.unique(visits.step[full], return_inverse=True)
     prompts, of = np.unique(visits.prompt[full], return_inverse=True)
-    means = np.bincount(at, scores[most]) / np.bincount(at)
-    # Whole windows alone: cut ones at the edges would be noisier, and the end of a rising run would exceed itself.
     width = min(WINDOW, len(steps))
-    best = int(np.argmax(np.convolve(means, np.full(width, 1 / width), "valid")))  # the first step of the window
-    ends = np.zeros((2, len(steps)))  # the weight of each step in the two means
-    ends[0, best : best + width], ends[1, -width:] = 1 / width, 1 / width
+    ones = np.ones(len(at))
+    scores = {k: pass_at(visits.right[full], visits.size[full], k) for k in (1, most)}
 
-    def difference(k: int, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean at the peak minus that at the end, with ``weights`` (resamples, prompts) of the prompts."""
-        shape = len(steps), len(prompts)
-        total, count = (np.zeros(shape) for _ in range(2))
-        np.add.at(total, (at, of), scores[k])
-        np.add.at(count, (at, of), 1.0)
-        sums, counts = weights @ total.T, weights @ count.T
-        by_step = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-        return np.asarray(by_step @ (ends[0] - ends[1]))
+    def best_of(chosen: NDArray[np.bool_]) -> int:
+        """Return the first step of the best window, of whole windows alone: cut ones at the edges are noisier."""
+        sums = (np.bincount(at[chosen], value[chosen], len(steps)) for value in (scores[most], ones))
+        total, count = (np.convolve(each, np.ones(width), "valid") for each in sums)
+        return int(np.argmax(np.divide(total, count, out=np.full(len(total), -1.0), where=count > 0)))
+
+    def lost_since(first: int, k: int, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean of a window minus that of the last steps, with ``weights`` (resamples, prompts)."""
+        means = []
+        for begin in (first, len(steps) - width):
+            inside = (at >= begin) & (at < begin + width)
+            sums = (np.bincount(of[inside], value[inside], len(prompts)) for value in (scores[k], ones))
+            total, count = (weights @ each for each in sums)
+            means.append(np.divide(total, count, out=np.zeros(len(weights)), where=count > 0))
+        return np.asarray(means[0] - means[1])
+
+    random = np.random.default_rng(0)
+    is_first = random.permutation(len(prompts)) % 2 == 0
+    halves = [(best_of(half[of]), ~half) for half in (is_first, ~is_first)] if len(prompts) > 1 else []
+
+    def fall(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = [lost_since(first, most, weights * others) for first, others in halves]
+        return np.asarray(np.mean(parts, axis=0)) if parts else np.zeros(len(weights))
 
     even = np.ones((1, len(prompts)))
-    random = np.random.default_rng(0).standard_exponential((RESAMPLES, len(prompts)))
-    low, high = np.quantile(difference(most, random), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    fall, rise = float(difference(most, even)[0]), -float(difference(1, even)[0])
-    return Peak(most, int(steps[best + width // 2]), int(steps[-1]), fall, (float(low), float(high)), rise)
+    drawn = [fall(random.standard_exponential((AT_ONCE, len(prompts)))) for _ in range(RESAMPLES // AT_ONCE)]
+    low, high = np.quantile(np.concatenate(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    if len(prompts) < FEW:
+        low, high = -1.0, 1.0
+    best = best_of(np.ones(len(at), bool))
+    rise = -float(lost_since(best, 1, even)[0])
+    middle, fell = int(steps[best + width // 2]), float(fall(even)[0])
+    return Peak(most, middle, int(steps[-1]), len(steps), fell, (float(low), float(high)), rise)

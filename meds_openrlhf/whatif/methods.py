@@ -85,7 +85,8 @@ class Moved:
     if the baseline is 0 everywhere. ``cosine`` of both over all rollouts; None if either is 0. ``seen_before`` and
     ``solved``: the shares of the summed absolute advantages on wrong answers that were given before, and on prompts
     that were solved in most of their earlier visits. ``by_step`` has the amplitude; ``prompts`` the keys of the prompts
-    it changes most, with their share of the summed squared differences.
+    it changes most, with their share of the summed squared differences. ``changes_nothing``: the amplitude is below
+    `NOTHING`, or, without a baseline, there are no differences.
     """
 
     name: str
@@ -96,11 +97,7 @@ class Moved:
     solved: float | None
     by_step: dict[int, float | None]
     prompts: dict[str, float]
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether the amplitude is below `NOTHING`."""
-        return self.amplitude is None or self.amplitude < NOTHING
+    changes_nothing: bool
 
 
 def baseline_of(visits: Visits) -> Floats:
@@ -117,14 +114,16 @@ def moved_by(visits: Visits, candidate: Candidate, baseline: Floats) -> Moved:
         pd.Series(difference).groupby(visits.prompt[visits.visit]).sum().sort_values(ascending=False, kind="stable")
     )
     most = by_prompt[by_prompt > 0][:LISTED] / (by_prompt.sum() or 1.0)
+    amplitude = _amplitude(difference.sum(), (baseline**2).sum())
     return Moved(
         candidate.name,
         candidate.words,
-        _amplitude(difference.sum(), (baseline**2).sum()),
+        amplitude,
         _ratio(float(shaped @ baseline), float(np.linalg.norm(shaped) * np.linalg.norm(baseline))),
         *shares_of(visits, shaped),
         {int(at): _amplitude(row["moved"], row["before"]) for at, row in squares.iterrows()},
         {visits.prompts[int(code)]: float(share) for code, share in most.items()},
+        changes_nothing=not difference.any() if amplitude is None else amplitude < NOTHING,
     )
 
 

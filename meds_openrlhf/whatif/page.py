@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meds_openrlhf.rollouts.run import NONE
 from meds_openrlhf.shaping.method import Floats
 from meds_openrlhf.terminal import aligned, counted
 from meds_openrlhf.whatif import collapse
@@ -52,6 +53,11 @@ class WhatIf:
         return collapse.pass_by_step(self.visits)
 
     @property
+    def answered(self) -> int:
+        """The number of responses with a final answer."""
+        return int((self.visits.answer != NONE).sum())
+
+    @property
     def of_no_use(self) -> float:
         """The share of visits without advantages: all of their rewards are equal, or there is one response."""
         moves = np.add.reduceat(self.baseline != 0, self.visits.offsets[:-1])
@@ -65,14 +71,14 @@ class WhatIf:
             "rollouts": len(visits.answer),
             "prompts": len(visits.prompts),
             "visits": len(visits.step),
-            "steps": len(self.passes),
+            "steps": len(np.unique(visits.step)),
             "group": collapse.usual_size(visits),
             "baseline": {
                 "without_advantages": self.of_no_use,
                 "seen_before": seen_before,
                 "solved": solved,
             },
-            "methods": [{**asdict(method), "changes_nothing": method.changes_nothing} for method in self.methods],
+            "methods": [asdict(method) for method in self.methods],
             "collapse": {
                 "equal_pairs": collapse.equal_pairs(visits),
                 "distinct_wrong": collapse.distinct_wrong(visits),
@@ -98,7 +104,11 @@ class WhatIf:
     def as_text(self) -> str:
         """The page for a terminal."""
         visits = self.visits
-        counts = [(len(visits.answer), "rollout"), (len(visits.prompts), "prompt"), (len(self.passes), "step")]
+        counts = [
+            (len(visits.answer), "rollout"),
+            (len(visits.prompts), "prompt"),
+            (len(np.unique(visits.step)), "step"),
+        ]
         head = "{} of {} in {}".format(*(counted(*count) for count in counts))
         return "\n\n".join([head, "\n".join(self.sentences()), self._curve(), self._table(), *self._prompts()]) + "\n"
 
@@ -112,6 +122,8 @@ class WhatIf:
         return [verdict_of(self.peak), *self._recurring(), *self._pairs(), *self._spent()]
 
     def _recurring(self) -> list[str]:
+        if not (~self.visits.correct & (self.visits.answer != NONE)).any():
+            return ["No final answer was found in a wrong response, so nothing can be said of what comes back."]
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]
         share, (low, high) = self.recurrence.share, self.recurrence.interval
@@ -126,7 +138,7 @@ class WhatIf:
         if equal is None or distinct is None:
             return []
         return [
-            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group has {distinct:.1f} distinct ones."
+            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group with any has {distinct:.1f} distinct."
         ]
 
     def _spent(self) -> list[str]:
@@ -176,7 +188,10 @@ def shortened(text: str) -> str:
 
 def verdict_of(peak: collapse.Peak) -> str:
     """Say whether a run collapses, and which checkpoint to keep."""
-    points, low, high = (100 * value for value in (peak.fall, *peak.interval))
+    if peak.steps <= collapse.WINDOW:
+        few = f"{counted(peak.steps, 'step')} are too few to say where pass@{peak.k} peaks"
+        return f"{few}; it takes {2 * collapse.WINDOW}."
+    points, low, high = (round(100 * value) + 0.0 for value in (peak.fall, *peak.interval))
     fell = f"fell by {points:.0f} points ({low:.0f} to {high:.0f})"
     at = f"pass@{peak.k} peaked at step {peak.step} of {peak.last}"
     if not peak.collapses:

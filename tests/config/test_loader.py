@@ -226,12 +226,6 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
             FUNCTION,
             "meds.features.layers=14 has no effect: it concerns layer logits, which meds.features.function replaces.",
         ),
-        (
-            "exploration: {pass_at_k: 4}",
-            "--meds.enabled=false",
-            "meds.exploration.pass_at_k=4 has no effect: it needs meds.enabled: true; to compare without a penalty, "
-            "set meds.penalty.alpha to 0.",
-        ),
     ],
 )
 def test_a_setting_of_a_file_that_a_later_source_leaves_without_effect_is_told_in_a_line(

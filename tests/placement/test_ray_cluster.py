@@ -8,7 +8,7 @@ from ray.util.placement_group import PlacementGroup, placement_group_table
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.plan import Plan, make_plan
-from meds_openrlhf.placement.ray_cluster import inventory, plan_when_joined, release, reserve, shard_options
+from meds_openrlhf.placement.ray_cluster import inventory, plan_when_free, release, reserve, shard_options
 from meds_openrlhf.placement.roles import RoleRequest
 from tests.processes import wait_until
 
@@ -57,7 +57,7 @@ def test_roles_that_share_gpus_share_a_group_and_everything_is_given_back() -> N
 def test_nodes_that_join_are_waited_for_and_others_are_not() -> None:
     wide, said = [RoleRequest("policy", 1, 2 * GPUS)], list[str]()
     with pytest.raises(Shortage, match="1 x 16 GPUs on one node for policy and 17 CPUs; free:"):
-        plan_when_joined(lambda nodes: make_plan(wide, nodes, 0, 1), 0.0, said.append)
+        plan_when_free(lambda nodes: make_plan(wide, nodes, 0, 1), 60.0, said.append)
     assert said == []
     looks: list[int] = []
 
@@ -65,21 +65,19 @@ def test_nodes_that_join_are_waited_for_and_others_are_not() -> None:
         looks.append(len(nodes))
         return make_plan(wide if len(looks) < 3 else COLOCATED, nodes, 0, 1)
 
-    assert plan_when_joined(plan, 60.0, said.append).gpus == GPUS
+    assert plan_when_free(plan, 60.0, said.append, joining=60.0).gpus == GPUS
     (line,) = said
     assert line.startswith("waiting up to 60 seconds for nodes with room for 1 x 16 GPUs on one node for policy")
 
 
 def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
-    plan, said_before = plan_of(COLOCATED), []  # type: tuple[Plan, list[str]]
+    plan, said = plan_of(COLOCATED), list[str]()
     held = reserve(plan_of([RoleRequest("policy", 1, 2)], shards=0), timeout_seconds=20)
     try:
         wait_until(lambda: free_gpus() == GPUS - 2)
         assert plan_of(COLOCATED).gpus == GPUS  # for the whole node
         with pytest.raises(ConfigError) as caught:
-            reserve(
-                plan, timeout_seconds=8, say=said_before.append
-            )  # the shards, whose group fits, have their two CPUs by then
+            reserve(plan, timeout_seconds=8)  # the shards, whose group fits, have their two CPUs by then
         name = inventory()[0].name
         said = str(caught.value).replace("14 of 16", "12 of 16")  # on a slow machine before the shards have theirs
         assert said == (
@@ -87,10 +85,13 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
             f"GPUs on {name}; memory: 2 shards on CPUs; free: {name} with 6 of 8 GPUs and 12 of 16 CPUs). `ray status` "
             "shows who uses the rest."
         )
-        (line,) = said_before
-        assert line.startswith(
-            "waiting up to 8 seconds for GPUs and CPUs of policy (needed: policy + engines: 8 GPUs on"
-        )
+        with pytest.raises(
+            ConfigError, match=r"^--wait=2.0: expired before the run got GPUs and CPUs .needed: policy \+ "
+        ):
+            plan_when_free(lambda _: plan_of(COLOCATED), 2.0, said.append, setting="--wait")
+        (line,) = said
+        assert line.startswith("waiting up to 2 seconds for what others use (needed: policy + engines: 8 GPUs on ")
+        assert plan_when_free(lambda _: plan_of([RoleRequest("policy", 1, 6)]), 2.0, said.append).gpus == 6
         with pytest.raises(ConfigError, match=r"^--wait=0.1: expired before"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
     finally:

@@ -54,6 +54,8 @@ def test_without_anything_remembered_memories_change_nothing_and_without_a_basel
     equal = visits_of({"a": "rr", "b": "xx"}, {"a": "rr"})
     found = moved_by(equal, BY_NAME["lambda"], baseline_of(equal))
     assert (found.amplitude, found.cosine, found.solved, found.changes_nothing) == (None, None, None, True)
+    bonus = moved_by(equal, BY_NAME["answer_bonus"], baseline_of(equal))
+    assert (bonus.amplitude, bonus.changes_nothing) == (None, False)  # they are all that there is
 
 
 def test_shares_of_the_pull_and_the_prompts_that_are_changed_most() -> None:

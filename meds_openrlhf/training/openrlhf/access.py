@@ -91,13 +91,18 @@ def parse_openrlhf_arguments(
         def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
             args = super().parse_args(_command_line(self, flags))
             if counts is not None:
-                vars(args).update(counts(nested(args)))
+                try:
+                    vars(args).update(counts(nested(args)))
+                except Exception as error:
+                    own.append(error)
+                    raise
             return args
 
         def error(self, message: str) -> NoReturn:
             raise _refusal(flags, message)
 
     parsed: list[SimpleNamespace] = []
+    own: list[Exception] = []  # what ``counts`` raised, which says nothing of OpenRLHF's checks
     names = {
         "argparse": SimpleNamespace(ArgumentParser=Parser),
         "datetime": datetime,
@@ -107,6 +112,8 @@ def parse_openrlhf_arguments(
     try:
         exec(_parsing(), names)
     except (AssertionError, AttributeError, TypeError) as error:
+        if own:
+            raise
         # OpenRLHF's checks are assertions, or fail with other errors on missing values.
         remedy = " Lower rollout.micro_batch_size." if str(error).startswith(TOO_FEW_BATCHES) else ""
         raise ConfigError("OpenRLHF refuses these settings", None, f"{error}{remedy}") from error

@@ -1,24 +1,37 @@
-"""The nodes that a run is sized to: those that are stated, those that Ray has now, or this machine's without a Ray."""
+"""The nodes that a run is sized to: those that are stated, that Ray has now, or this machine's without a Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meds_openrlhf.placement.inventory import Node, imagined_cluster
+from meds_openrlhf.config import ConfigError
+from meds_openrlhf.placement.inventory import Node, imagined_cluster, plural
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.runtime.devices import smallest_card
-from meds_openrlhf.runtime.ray_connection import joined, resources_here, starts_ray_here
+from meds_openrlhf.runtime.ray_connection import hint_without_answer, joined, resources_here, starts_ray_here
 
 
-def nodes_of(cluster: str | None, on_cpu: bool) -> Sequence[Node]:
-    """Return the nodes of ``cluster``, such as ``4x8``, or what a run would find now. Starts no Ray.
+def stated_nodes(cluster: str | None, on_cpu: bool) -> Sequence[Node] | None:
+    """Return the nodes of ``cluster``, such as ``4x8``; None if it is not stated.
 
-    Raises ConfigError for a cluster of another form, or if the one of RAY_ADDRESS does not answer.
+    Raises ConfigError for another form, and for more than this machine has if a Ray starts here, which nobody joins.
     """
-    if cluster is not None:
-        return imagined_cluster(cluster)
+    if cluster is None:
+        return None
+    nodes = imagined_cluster(cluster)
+    if starts_ray_here(on_cpu) and sum(node.gpus for node in nodes) > (here := resources_here(on_cpu)[0]):
+        hint = f"no Ray cluster is running, and this machine has {plural(here, 'GPU')}. Set RAY_ADDRESS to the cluster."
+        raise ConfigError("--cluster", cluster, hint)
+    return nodes
+
+
+def nodes_now(on_cpu: bool) -> Sequence[Node]:
+    """Return the nodes that a run would find now. Starts no Ray.
+
+    Raises ConfigError if the cluster of RAY_ADDRESS does not answer.
+    """
     if starts_ray_here(on_cpu):
         gpus, cpus = resources_here(on_cpu)
-        return [Node("this machine", gpus, cpus, gpus, cpus, smallest_card() if not on_cpu else None, is_drivers=True)]
-    with joined("Unset it to start a cluster here, or state one with --cluster, e.g. 4x8."):
+        return [Node("this machine", gpus, cpus, gpus, cpus, None if on_cpu else smallest_card(), is_drivers=True)]
+    with joined(hint_without_answer()):
         return inventory()

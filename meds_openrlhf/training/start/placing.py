@@ -7,11 +7,11 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
-from meds_openrlhf.config import RunConfig
+from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.placement.inventory import Node, Shortage
 from meds_openrlhf.placement.model_shape import FoundShape, find_shape
 from meds_openrlhf.placement.plan import Plan, make_plan
-from meds_openrlhf.placement.roles import COUNTS, role_requests
+from meds_openrlhf.placement.roles import COUNTS, TENSOR_PARALLEL, role_requests
 from meds_openrlhf.placement.sizing import CONTROLLER_CPUS, mode_flags, require_batches, require_saved_ranks, size
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.start import checks
@@ -61,11 +61,15 @@ def plan_of(config: RunConfig, args: SimpleNamespace, nodes: Sequence[Node], sav
     try:
         return make_plan(role_requests(args), nodes, shards, CONTROLLER_CPUS)
     except Shortage as shortage:
-        given = {flag: value for flag, value in config.openrlhf.items() if flag not in COUNTS}
+        given = {
+            flag: value for flag, value in config.openrlhf.items() if flag == TENSOR_PARALLEL or flag not in COUNTS
+        }
         smaller = size(args, given, config.meds.placement.mode, nodes, shards, saved_ranks)
         try:
-            make_plan(role_requests(_with_counts(args, smaller)), nodes, shards, CONTROLLER_CPUS)
-        except Shortage:
+            changed = _with_counts(args, smaller)
+            require_batches(changed, given, smaller)
+            make_plan(role_requests(changed), nodes, shards, CONTROLLER_CPUS)
+        except ConfigError:  # nor do they fit
             raise shortage from None
         counts = " ".join(f"--{flag}={count}" for flag, count in smaller.items())
         advice = f"{shortage.advice} To run on what is there, set the counts: {counts}"
