@@ -57,11 +57,22 @@ def test_without_second_visits_what_needs_time_is_null_and_the_page_says_why(med
     assert found["baseline"] == {"without_advantages": 1 / 3, "seen_before": None, "solved": None}
 
 
+def test_what_could_not_be_read_is_told(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), {"a": "r---", "b": "----"}, {"a": "----"})
+    dump.write_text(f'{{"step": 1, "prompt": "p", "response": "x", "reward": NaN}}\n{dump.read_text()}')
+    code, page, trouble = meds("whatif", dump)
+    assert code == 1
+    assert "\nNo final answer was found in a wrong response, so nothing can be said of what comes back.\n" in page
+    assert trouble.startswith("skipped 1 line ")
+    assert "meds: 1 of 12 rollouts have a final answer. Name the answers' pattern with --answer-pattern" in trouble
+
+
 def test_what_is_refused(meds: Meds) -> None:
     dump = write_dump(Path("dump.jsonl"), {"a": "rx"})
     meds.output("atlas", dump, "--out", "run")
     assert meds.refusal("whatif", "run", dump).startswith("ROLLOUTS=dump.jsonl: comes after a run. Name one run, or")
     assert meds.refusal("whatif", "nowhere").startswith("FILES=nowhere: does not exist")
+    assert meds.refusal("whatif", dump, "--json", "run").startswith("--json=run: is a folder")
     assert meds.refusal("whatif", dump, "--format=x").startswith("--format=x: must be one of auto, ")
     assert meds.refusal("whatif", dump, "--answer-pattern=x").startswith(
         "meds.features.answer_pattern=x: must be a text"

@@ -71,7 +71,7 @@ def test_nodes_that_join_are_waited_for_and_others_are_not() -> None:
 
 
 def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
-    plan, said = plan_of(COLOCATED), list[str]()
+    plan, lines = plan_of(COLOCATED), list[str]()
     held = reserve(plan_of([RoleRequest("policy", 1, 2)], shards=0), timeout_seconds=20)
     try:
         wait_until(lambda: free_gpus() == GPUS - 2)
@@ -88,10 +88,10 @@ def test_what_is_in_use_is_seen_and_not_waited_for_too_long() -> None:
         with pytest.raises(
             ConfigError, match=r"^--wait=2.0: expired before the run got GPUs and CPUs .needed: policy \+ "
         ):
-            plan_when_free(lambda _: plan_of(COLOCATED), 2.0, said.append, setting="--wait")
-        (line,) = said
+            plan_when_free(lambda _: plan_of(COLOCATED), 2.0, lines.append, setting="--wait")
+        (line,) = lines
         assert line.startswith("waiting up to 2 seconds for what others use (needed: policy + engines: 8 GPUs on ")
-        assert plan_when_free(lambda _: plan_of([RoleRequest("policy", 1, 6)]), 2.0, said.append).gpus == 6
+        assert plan_when_free(lambda _: plan_of([RoleRequest("policy", 1, 6)]), 2.0, lines.append).gpus == 6
         with pytest.raises(ConfigError, match=r"^--wait=0.1: expired before"):
             reserve(plan, timeout_seconds=0.1, setting="--wait")
     finally:

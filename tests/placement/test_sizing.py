@@ -24,7 +24,8 @@ def sized(
     nodes = imagined_cluster(cluster) if isinstance(cluster, str) else cluster
     shards, saved = flags.pop("shards", SHARDS), flags.pop("saved", {})
     known = {name.replace("__", "."): value for name, value in flags.items()} | (given or {})
-    args = arguments(*roles, **{"train__colocate_all": mode == "colocate", **flags})
+    typed = {name.replace(".", "__"): value for name, value in (given or {}).items()}
+    args = arguments(*roles, **{"train__colocate_all": mode == "colocate", **flags, **typed})
     return size(args, known, mode, nodes, shards, saved)
 
 

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 
 from meds_openrlhf.config import MedsSettings, PenaltySettings
 from meds_openrlhf.config.schema import ExplorationSettings, MemorySettings
+from meds_openrlhf.shaping.focal import Focal
 from meds_openrlhf.shaping.law import (
+    ResponseAdvantages,
     capped,
     group_advantages,
+    normalized,
     penalty_effect,
     shaped_advantages,
     without_equal_groups,
@@ -23,6 +26,7 @@ from meds_openrlhf.shaping.law import (
 from meds_openrlhf.shaping.method import Advantages, Change, Method, Step
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.penalty import cluster_penalty, shaped_reward
+from meds_openrlhf.shaping.right_weight import RightWeight
 
 
 @dataclass
@@ -207,3 +211,12 @@ def test_a_group_whose_raw_rewards_are_equal_learns_from_penalties_alone() -> No
     assert penalty_effect(np.array([equal, mixed]), np.array([[0.0, -0.1, 0.0], mixed])) == 0.5
     assert penalty_effect(np.array([equal, mixed]), np.array([equal, mixed])) == 0  # the first teaches nothing
     assert penalty_effect(np.array([equal]), np.array([equal])) == 0
+
+
+def test_a_method_that_asks_no_memory_adds_nothing_to_the_memorys_effect() -> None:
+    reward = np.array([[1.0, 0.5, 0.0, 0.0]])
+    none = np.zeros((1, 4))
+    step = Step(reward, reward > 0.4, none.astype(int), reward < 0.4, none.astype(bool))
+    methods = [RightWeight(0.1), Focal()]
+    _, _, effect = shaped_advantages(step, methods, lambda rewards, _: ResponseAdvantages(normalized(rewards)))
+    assert effect == 0.0

@@ -107,7 +107,7 @@ def test_a_peak_is_found_and_its_fall_is_sure_with_many_prompts() -> None:
 
 
 def test_a_run_that_stays_as_it_is_is_seldom_told_that_it_collapses() -> None:
-    """The best of 194 windows exceeds the last one by ten points of chance, which half of the prompts does not share."""
+    """The best of 194 windows exceeds the last one by ten points of chance, not shared by the other half."""
     found = []
     for seed in range(10):
         random = np.random.default_rng(seed)

@@ -56,6 +56,15 @@ def test_counts_are_sized_and_openrlhf_parses_them() -> None:
     assert plan.gpus == 32
 
 
+def test_quoted_counts_are_numbers_and_a_defect_of_sizing_is_not_told_as_openrlhfs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert placed(config("auto", {"vllm.num_engines": "4"}))[0].actor.num_gpus_per_node == 4
+    monkeypatch.setattr(placing, "size", failing(TypeError("a defect")))
+    with pytest.raises(TypeError, match="a defect"):
+        placed(config("auto"))
+
+
 def test_openrlhfs_parser_runs_once(capsys: pytest.CaptureFixture[str]) -> None:
     few = {"vllm.num_engines": 1, "actor.num_gpus_per_node": 1}
     for mode, counts in (("flags", few), ("auto", {})):
@@ -120,6 +129,11 @@ def test_counts_that_do_not_fit_are_refused_with_those_that_do() -> None:
         rf"CPUs. Lower actor.num_gpus_per_node or add nodes. To run on what is there, set the counts: {counts}$",
     ):
         placed(given, "1x4")
+    wide = config("split", {"actor.num_nodes": 2, "actor.num_gpus_per_node": 8, "vllm.tensor_parallel_size": 4})
+    with pytest.raises(
+        Shortage, match=r"set the counts: --actor.num_nodes=1 --actor.num_gpus_per_node=4 --vllm.num_engines=1$"
+    ):
+        placed(wide, "1x8")  # with engines as wide as they have to be
     by_flags = config("flags", {"actor.num_gpus_per_node": 8, "vllm.num_engines": 8})
     with pytest.raises(Shortage, match=r"Lower actor.num_gpus_per_node or add nodes.$"):
         placed(by_flags, "1x4")
