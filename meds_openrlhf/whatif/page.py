@@ -119,7 +119,13 @@ class WhatIf:
                 "No prompt is visited twice, so nothing can be said of what comes back or of a peak.",
                 *self._pairs(),
             ]
-        return [verdict_of(self.peak), *self._recurring(), *self._pairs(), *self._spent()]
+        verdict = verdict_of(self.peak)
+        if (self.visits.right > 0).all():
+            verdict = (
+                "Every logged group has a right response, as dynamic filtering leaves them, so a fall of "
+                f"pass@{self.peak.k} could not be seen."
+            )
+        return [verdict, *self._recurring(), *self._pairs(), *self._spent()]
 
     def _recurring(self) -> list[str]:
         if not (~self.visits.correct & (self.visits.answer != NONE)).any():

@@ -57,6 +57,13 @@ def test_without_second_visits_what_needs_time_is_null_and_the_page_says_why(med
     assert found["baseline"] == {"without_advantages": 1 / 3, "seen_before": None, "solved": None}
 
 
+def test_where_all_groups_are_solved_nothing_is_said_of_a_fall(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), *[{"a": "rxyz", "b": "rrxy"}] * 20)
+    assert "\nEvery logged group has a right response, as dynamic filtering leaves them, so" in meds.output(
+        "whatif", dump
+    )
+
+
 def test_what_could_not_be_read_is_told(meds: Meds) -> None:
     dump = write_dump(Path("dump.jsonl"), {"a": "r---", "b": "----"}, {"a": "----"})
     dump.write_text(f'{{"step": 1, "prompt": "p", "response": "x", "reward": NaN}}\n{dump.read_text()}')
