@@ -44,8 +44,10 @@ def matches_checksum(content: memoryview) -> bool:
     return found is not None and zlib.crc32(content[found.end() :], before) == int(found[1], 16)
 
 
-def read_batches(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
-    """Read an Arrow IPC file or stream, its ``columns`` alone if given, validated in full.
+def read_batches(
+    path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None
+) -> list[tuple[pa.RecordBatch, dict[bytes, bytes]]]:
+    """Read the batches of an Arrow IPC file or stream with their metadata, ``columns`` alone if given, validated.
 
     Raises DamagedArrowError, and UnusableFileError if it would take too many times its size in memory.
     """
@@ -58,15 +60,16 @@ def read_batches(path: Path, content: bytes | memoryview, columns: Sequence[str]
         if columns is not None:
             options = pa.ipc.IpcReadOptions(included_fields=_fields(reader.schema, columns))
             reader = pa.ipc.open_stream(stream, options=options)
-        batches = list(reader)
-        for batch in batches:
+        batches = []
+        for batch, metadata in reader.iter_batches_with_custom_metadata():
             batch.validate(full=True)
+            batches.append((batch, dict(metadata or {})))
     return batches
 
 
 def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> pa.Table:
     """Read all batches as one table, with the columns in the order of ``columns``; raises like `read_batches`."""
-    batches = read_batches(path, content, columns)
+    batches = [batch for batch, _ in read_batches(path, content, columns)]
     with _as_damage():
         schema = batches[0].schema if batches else pa.ipc.open_stream(_stream_in(memoryview(content))).schema
         table = pa.Table.from_batches(batches, schema)

@@ -59,8 +59,9 @@ class MemorySettings(Section, name="meds.memory"):
 
     shards: Count = 2
     """Number of Ray actors among which the memory's prompts are divided, each with one CPU on the driver's node."""
-    remember: Literal["wrong", "right", "both"] = "wrong"
-    """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately."""
+    remember: Literal["wrong", "right", "both", "none"] = "wrong"
+    """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately. "none":
+    no rollouts, but how often each prompt was solved, which is always remembered."""
     preset: Preset = "paper"
     """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", "equal" (equal vectors of
     meds.features.function), or "answers", which remembers final answers in place of layer logits and clusters equal
@@ -72,6 +73,8 @@ class MemorySettings(Section, name="meds.memory"):
     the stored rollouts; null: the preset's."""
     noise: Noise | None = None
     """Whether noise counts as one "cluster" or as "none", without a penalty; null: the preset's."""
+    success_decay: Annotated[float, That("is above 0 and at most 1", lambda decay: 0 < decay <= 1)] = 0.9
+    """What a visit counts for its prompt's remembered success after each later visit; 1: all visits count the same."""
 
     @property
     def method(self) -> Method:
@@ -142,6 +145,9 @@ class ExplorationSettings(Section, name="meds.exploration"):
     given this answer before; 0: none. Needs the preset "answers" and remember "both"."""
     right_weight: Annotated[float, That("is from 0 to 1", lambda weight: 0 <= weight <= 1)] = 1.0
     """Factor of the positive advantages of right responses, lambda in W-REINFORCE, whose authors use 0.1; 1: off."""
+    focal_gamma: NotNegative = 0.0
+    """Advantages are multiplied by ``(1 - p) ** focal_gamma``, where p is the prompt's remembered success; 0: off. The
+    authors of F-GRPO, who take p of the group itself, use 0.5 and 1."""
     answer_baseline: Annotated[float, That("is from 0 to 1", lambda bonus: 0 <= bonus <= 1)] = 0.5
     """An answer that was given more than ``1 / answer_baseline ** 2`` times loses advantage; a rarer one gains."""
 
@@ -219,14 +225,14 @@ class MedsSettings(Section, name="meds"):
             features.require(features.function is not None, "function", hint)
         if penalty.form == "weights":
             hint = 'must be "wrong" or "both" for meds.penalty.form "weights", which are of wrong rollouts.'
-            memory.require(memory.remember != "right", "remember", hint)
+            memory.require(memory.remember in ("wrong", "both"), "remember", hint)
         if features.function is not None:
             hint = "concerns layer logits, which meds.features.function replaces."
             features.require_default(("layers", "difference"), hint, "meds.features.function")
         if not self.enabled:
             hint = "needs meds.enabled: true; to compare without a penalty, set meds.penalty.alpha to 0."
             own = (
-                (exploration, ("pass_at_k", "answer_bonus", "right_weight")),
+                (exploration, ("pass_at_k", "answer_bonus", "right_weight", "focal_gamma")),
                 (penalty, ("form", "extras", "shuffled")),
             )
             for section, key in ((section, key) for section, keys in own for key in keys):

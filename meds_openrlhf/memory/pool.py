@@ -24,9 +24,11 @@ from meds_openrlhf.memory.rows import Sharding, owners_of
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import NO_TIME, MemoryAnswer, MemoryShard, ShardSettings, ShardStats
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot
+from meds_openrlhf.memory.successes import NO_COUNTS, Counts, counts_of_shards
 from meds_openrlhf.paths import MemoryPaths
 
 CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in which `recluster` runs
+OTHER_ROWS = "step: is already stored with other rows. Observe each step only once."
 # Prometheus gauges of each shard, with the labels ``run`` and ``shard``, which Ray exports from the pool's process.
 GAUGES = {
     "meds_memory_rows": "Rows that a shard of the memory holds.",
@@ -64,8 +66,8 @@ class MemoryPool:
         self._run = root.absolute().parent.name
         self._gauges = {name: Gauge(name, description=text, tag_keys=("run", "shard")) for name, text in GAUGES.items()}
 
-    def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
-        """Label and store one step's rows (`memory.rows.make_rows`); they are durable when this returns.
+    def observe(self, step: int, rows: pa.RecordBatch, counts: Counts = NO_COUNTS) -> MemoryAnswer:
+        """Label and store one step's rows (`memory.rows.make_rows`) and counts; they are durable when this returns.
 
         The answer is in the order of ``rows``; each of its times is the maximum over shards. Labels depend only on rows
         stored before this step. Raises the OSError, ValueError or MemoryCorruptionError of a shard.
@@ -73,7 +75,8 @@ class MemoryPool:
         owner = owners_of(rows, len(self._shards))
         indices = [np.flatnonzero(owner == shard) for shard in range(len(self._shards))]
         parts = [rows.take(pa.array(chosen)) for chosen in indices]
-        answers = _get([shard.observe.remote(step, part) for shard, part in zip(self._shards, parts)])
+        asked = zip(self._shards, parts, counts_of_shards(counts, len(self._shards)))
+        answers = _get([shard.observe.remote(step, *of_shard) for shard, *of_shard in asked])
         for number, answer in enumerate(answers):
             for name in ("rows", "prompts", "bytes", "stale"):
                 self._set_gauge(number, name, getattr(answer.stats, name))
@@ -87,13 +90,14 @@ class MemoryPool:
         moments = merge_moments([answer.moments for answer in answers])
         slowest = {part: max(answer.seconds[part] for answer in answers) for part in NO_TIME}
         seconds = {**slowest, "cluster": self._cluster_seconds}
-        return MemoryAnswer(rows.column("sample").to_numpy(), label, size, stats, moments, seconds)
+        visits = {prompt: visit for answer in answers for prompt, visit in answer.visits.items()}
+        if visits.keys() != counts.keys():
+            raise ValueError(OTHER_ROWS)
+        return MemoryAnswer(rows.column("sample").to_numpy(), label, size, stats, moments, seconds, visits)
 
     def snapshot(self, name: str) -> None:
-        """Atomically commit a snapshot of all stored rows."""
-        states = _get([shard.snapshot.remote() for shard in self._shards])
-        rows = {folder: count for state in states for folder, count in state.rows.items()}
-        state = LogState(max(state.step for state in states), rows)
+        """Atomically commit a snapshot of all that is stored."""
+        state = LogState.of_shards(_get([shard.snapshot.remote() for shard in self._shards]))
         commit_snapshot(self._paths, name, Snapshot(self._format, state))
 
     def restore(self, name: str | None) -> ShardStats:
@@ -105,9 +109,10 @@ class MemoryPool:
             state = snapshot.state
         _get([shard.restore.remote(state) for shard in self._shards])
         total = self.stats()
-        wanted = sum(state.rows.values())
-        if total.rows != wanted:  # the others are in a folder that no shard reads
-            raise MemoryCorruptionError(f"{self._paths.root}: holds {total.rows} of the {wanted} rows of its snapshot")
+        for what, held, wanted in (("rows", total.rows, state.rows), ("visits", total.visits, state.visits)):
+            if held != (all_of_them := sum(wanted.values())):  # the others are in a folder that no shard reads
+                text = f"holds {held} of the {all_of_them} {what} of its snapshot"
+                raise MemoryCorruptionError(f"{self._paths.root}: {text}")
         self._recluster()
         return total
 
@@ -151,7 +156,7 @@ def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: Memory
     wanted = rows.column("sample").to_numpy()[chosen]
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
     if not np.array_equal(answer.sample[order], wanted[wanted_order]):
-        raise ValueError("step: is already stored with other rows. Observe each step only once.")
+        raise ValueError(OTHER_ROWS)
     positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 

@@ -94,8 +94,9 @@ def make_rows(
 
 
 def remembered_rows(correct: NDArray[np.bool_], remember: str) -> NDArray[np.bool_]:
-    """Return which rollouts (n,) the memory stores, by verdict: "wrong", "right", or "both" (meds.memory.remember)."""
-    return np.ones_like(correct) if remember == "both" else correct == (remember == "right")
+    """Return which rollouts (n,) the memory stores, by verdict: "wrong", "right", "both" or "none"."""
+    verdicts = {"wrong": [False], "right": [True], "both": [False, True], "none": []}[remember]
+    return np.isin(correct, verdicts)
 
 
 def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
@@ -119,14 +120,10 @@ def answer_of(batch: pa.RecordBatch) -> list[NDArray[np.int32]]:
     return [column.to_numpy() for column in columns]
 
 
-def step_of(batch: pa.RecordBatch) -> int:
-    """Return the training step of a batch of the log."""
-    step: int = batch.column("step")[0].as_py()
-    return step
-
-
-def visits_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
+def groups_of(rows: pa.RecordBatch) -> list[tuple[tuple[str, bool], int]]:
     """Return the key (prompt and verdict) and the number of rows of each run of rows with the same key."""
+    if not len(rows):
+        return []
     code, names = _group_codes(rows)
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     counts = np.diff(np.r_[first, len(rows)]).tolist()

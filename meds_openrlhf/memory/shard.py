@@ -24,40 +24,47 @@ from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.assignment import assign
 from meds_openrlhf.memory.clustering import cluster_sets
-from meds_openrlhf.memory.log import LogState, ShardLog
+from meds_openrlhf.memory.log import LogState, ShardLog, StoredStep
 from meds_openrlhf.memory.rows import (
     Sharding,
     answer_of,
     group_rows,
+    groups_of,
     incoming_schema,
     layer_logits_of,
     log_schema,
-    visits_of,
     with_answer,
 )
 from meds_openrlhf.memory.sets import UNASSIGNED, Sets
+from meds_openrlhf.memory.successes import DECAY, NO_COUNTS, Counts, Successes, Visit
 from meds_openrlhf.paths import MemoryPaths
 
 GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds, after which `observe` can run
 NO_TIME = {"wait": 0.0, "assign": 0.0, "append": 0.0}
+NO_LABELS = np.empty(0, np.int32)
 
 Key = tuple[str, bool]  # prompt, and whether the rollouts were right
 
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """How a shard computes features of rows and clusters them; ``layers`` is the number of logits in a row."""
+    """How a shard computes features of rows and clusters them; ``layers`` is the number of logits in a row.
+
+    ``success_decay``: what a visit counts for a prompt's remembered success after each later one.
+    """
 
     layers: int
     transform: FeatureTransform = field(default_factory=FeatureTransform)
     method: Method = field(default_factory=lambda: PRESETS["paper"])
     lock_seconds: float | None = WAIT_SECONDS
+    success_decay: float = DECAY
 
 
 @dataclass(frozen=True)
 class ShardStats:
     """Contents of a shard; ``clusters`` and ``noise`` are as of the last clustering; ``bytes``: of its files;
-    ``stale``: groups (rows of one prompt and verdict) that wait to be clustered.
+    ``stale``: groups (rows of one prompt and verdict) that wait to be clustered; ``visits``: counted ones, of
+    ``visited`` prompts, of which ``solved`` had a right response.
     """
 
     rows: int = 0
@@ -66,13 +73,17 @@ class ShardStats:
     noise: int = 0
     bytes: int = 0
     stale: int = 0
+    visits: int = 0
+    visited: int = 0
+    solved: int = 0
 
 
 @dataclass(frozen=True)
 class MemoryAnswer:
     """For each row (n,) the rollout's index, its label (-1 for noise, UNASSIGNED on a first visit) and cluster size.
 
-    ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``seconds`` are those of clustering that
+    ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``visits`` are those of the counts, by
+    prompt, with the success remembered before. ``seconds`` are those of clustering that
     was still due ("wait"), of labelling ("assign") and of the durable write ("append"), and from the pool also those of
     the last finished clusterings in the background ("cluster").
     """
@@ -83,6 +94,7 @@ class MemoryAnswer:
     stats: ShardStats
     moments: Moments
     seconds: Mapping[str, float] = field(default_factory=NO_TIME.copy)
+    visits: Mapping[str, Visit] = field(default_factory=dict)
 
 
 def extended(array: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
@@ -117,10 +129,11 @@ class History:
     """The rows of one shard in RAM: features and labels by row number, and the row numbers of each group.
 
     A group is all rows of one prompt with one verdict. Rows are numbered in the order of arrival. ``dimensions`` is the
-    number of values of a feature.
+    number of values of a feature. ``successes`` are of the prompts, with or without rows.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, success_decay: float = DECAY) -> None:
+        self.successes = Successes(success_decay)
         self.groups: dict[Key, Group] = {}
         self.prompts = 0  # number of prompts with rows
         self.clusters = self.noise = 0  # totals over the groups
@@ -131,12 +144,12 @@ class History:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def add(self, visits: Sequence[tuple[Key, int]], features: NDArray[np.float64]) -> None:
-        """Append ``features`` (n, d), the rows of the visits in their order; a visit is a key and a number of rows."""
+    def add(self, groups: Sequence[tuple[Key, int]], features: NDArray[np.float64]) -> None:
+        """Append ``features`` (n, d), the rows of ``groups`` in their order: each a key and a number of rows."""
         begin = len(self)
         self.features = extended(self.features, features)
         self.labels = extended(self.labels, np.full(len(features), UNASSIGNED, np.int32))
-        for key, count in visits:
+        for key, count in groups:
             group = self.groups.get(key)
             if group is None:
                 prompt, correct = key
@@ -184,16 +197,17 @@ class MemoryShard:
         self._history: History | None = None  # None until the first call reads the log
         self._moments = NO_MOMENTS  # of the selected layer logits
 
-    def observe(self, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
+    def observe(self, step: int, rows: pa.RecordBatch, counts: Counts = NO_COUNTS) -> MemoryAnswer:
         """Label ``rows`` (columns of `memory.rows.incoming_schema`) from the rows stored before, then store them.
 
-        Raises ValueError for other columns or for a step before the last stored step (unless that step is stored), and
-        OSError, with nothing stored, if the write fails.
+        ``counts`` are of all responses to the step's prompts, and are stored too. Raises ValueError for other columns
+        or for a step before the last stored step (unless that step is stored), and OSError, with nothing stored, if the
+        write fails.
         """
         with self._lock:
             history = self._opened()
-            stored = self._log.rows_of(step) if step <= self._log.last_step else None
-            return self._observe_new(history, step, rows) if stored is None else self._answer(stored)
+            stored = self._log.stored(step) if step <= self._log.last_step else None
+            return self._observe_new(history, step, rows, counts) if stored is None else self._answer(stored)
 
     def recluster(self) -> float:
         """Cluster the waiting groups and return the seconds taken. May run concurrently with `observe`."""
@@ -213,13 +227,13 @@ class MemoryShard:
         return time.perf_counter() - started
 
     def snapshot(self) -> LogState:
-        """Return the state of the log, for `restore`; all of its rows are on disk, in fewer files than before."""
+        """Return the state of the log, for `restore`; all of it is on disk, in fewer files than before."""
         with self._lock:
             self._opened()
             return self._log.merge()
 
     def restore(self, state: LogState) -> None:
-        """Remove rows newer than ``state``, that of all shards. Raises MemoryCorruptionError if other rows differ."""
+        """Remove steps newer than ``state``, that of all shards. Raises MemoryCorruptionError if the others differ."""
         with self._lock:
             self._history = None
             self._log.restore(state)
@@ -229,7 +243,9 @@ class MemoryShard:
         with self._lock:
             history = self._opened()
             totals = len(history), history.prompts, history.clusters, history.noise
-            return ShardStats(*totals, self._log.bytes, len(history.stale))
+            successes = history.successes
+            solved = successes.visits, successes.prompts, successes.prompts_solved
+            return ShardStats(*totals, self._log.bytes, len(history.stale), *solved)
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
         """Return the labels of a prompt's rows, oldest first; empty for an unknown prompt."""
@@ -245,9 +261,9 @@ class MemoryShard:
             self._log.close()
             self._history = None
 
-    def _observe_new(self, history: History, step: int, rows: pa.RecordBatch) -> MemoryAnswer:
-        if len(rows) == 0:
-            return self._answer(with_answer(step, rows, np.empty(0, np.int32), np.empty(0, np.int32)))
+    def _observe_new(self, history: History, step: int, rows: pa.RecordBatch, counts: Counts) -> MemoryAnswer:
+        if not len(rows) and not counts:
+            return self._answer(StoredStep(step, with_answer(step, rows, NO_LABELS, NO_LABELS), {}))
         if step < self._log.last_step:
             raise ValueError(f"step={step}: must not be below {self._log.last_step}, the last stored step.")
         if not rows.schema.equals(incoming_schema(self._settings.layers)):
@@ -255,36 +271,41 @@ class MemoryShard:
         rows = group_rows(rows)
         selected = self._settings.transform.select(layer_logits_of(rows))
         features = self._settings.transform.scale(selected)
-        visits = visits_of(rows)
-        groups = history.find([key for key, _ in visits])
+        groups = groups_of(rows)
+        stored_groups = history.find([key for key, _ in groups])
         started = time.perf_counter()
         if self._settings.method.assignment == "knn":  # "joint" clusters stored and new rows together
-            history.cluster(groups, self._settings.method)
+            history.cluster(stored_groups, self._settings.method)
         clustered = time.perf_counter()
-        stored, new_offsets = history.select(groups), np.cumsum([0, *(count for _, count in visits)])
-        known, labels = history.features[stored.rows], history.labels[stored.rows]
-        sets = Sets(features, new_offsets, known, stored.offsets, labels)
-        batch = with_answer(step, rows, *assign(sets, self._settings.method))
+        labels, sizes = NO_LABELS, NO_LABELS
+        if len(rows):
+            stored, new_offsets = history.select(stored_groups), np.cumsum([0, *(count for _, count in groups)])
+            known = history.features[stored.rows], stored.offsets, history.labels[stored.rows]
+            labels, sizes = assign(Sets(features, new_offsets, *known), self._settings.method)
+        batch = with_answer(step, rows, labels, sizes)
+        visits = history.successes.visits_of(counts)
         assigned = time.perf_counter()
-        self._log.append(batch)
-        history.add(visits, features)
+        self._log.append(StoredStep(step, batch, visits))
+        history.add(groups, features)
+        history.successes.add(visits)
         self._moments = self._moments.merge(Moments.of(selected))
         stored_at = time.perf_counter()
         seconds = {"wait": clustered - started, "assign": assigned - clustered, "append": stored_at - assigned}
-        return self._answer(batch, seconds)
+        return self._answer(StoredStep(step, batch, visits), seconds)
 
-    def _answer(self, batch: pa.RecordBatch, seconds: Mapping[str, float] = NO_TIME) -> MemoryAnswer:
-        sample, label, size = answer_of(batch)
-        return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds)
+    def _answer(self, stored: StoredStep, seconds: Mapping[str, float] = NO_TIME) -> MemoryAnswer:
+        sample, label, size = answer_of(stored.rows)
+        return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds, stored.visits)
 
     def _opened(self) -> History:
         """Return the rows in RAM; the first call reads them from the log."""
         if self._history is None:
             transform, self._moments = self._settings.transform, NO_MOMENTS
-            history = History(transform.dimensions(self._settings.layers))
-            for batch in self._log.open():
-                selected = transform.select(layer_logits_of(batch))
-                history.add(visits_of(batch), transform.scale(selected))
+            history = History(transform.dimensions(self._settings.layers), self._settings.success_decay)
+            for _, rows, visits in self._log.open():
+                selected = transform.select(layer_logits_of(rows))
+                history.add(groups_of(rows), transform.scale(selected))
+                history.successes.add(visits)
                 self._moments = self._moments.merge(Moments.of(selected))
             self._history = history
         return self._history

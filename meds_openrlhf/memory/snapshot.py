@@ -26,8 +26,8 @@ from meds_openrlhf.files import read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import LogState, lock_shard, rows_by_step, write_rows
-from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, step_of
+from meds_openrlhf.memory.log import LogState, StoredStep, all_steps, lock_shard, write_steps
+from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, shard_of
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 logger = logging.getLogger(__name__)
@@ -136,8 +136,12 @@ def read_snapshot(path: Path) -> Snapshot:
     found = _read_json(path)
     try:
         memory_format = _parse_format(found["format"], path)
-        state = LogState(index(found["step"]), {folder: index(count) for folder, count in found["rows"].items()})
-        if not -1 <= state.step < MOST_STEPS or min(state.rows.values(), default=0) < 0:
+        counts = [
+            {folder: index(count) for folder, count in given.items()}
+            for given in (found["rows"], found.get("visits", {}))  # which earlier versions did not count
+        ]
+        state = LogState(index(found["step"]), *counts)
+        if not -1 <= state.step < MOST_STEPS or min((n for of in counts for n in of.values()), default=0) < 0:
             raise TypeError("a step or a count is impossible")
     except (KeyError, TypeError, AttributeError) as error:
         raise MemoryCorruptionError(f"{path}: is not a snapshot's manifest ({error!r})") from error
@@ -188,33 +192,36 @@ def rewrite_memory(
                     raise
                 logger.warning("a snapshot is skipped: %s", error)
         paths.root.rename(old.root)
-        for number, batches in enumerate(parts):
-            if batches:
-                write_rows(paths.shard(number), batches, Sharding(number, len(parts)))
+        for number, steps in enumerate(parts):
+            if steps:
+                write_steps(paths.shard(number), steps, Sharding(number, len(parts)))
         for name, snapshot in snapshots.items():
             commit_snapshot(paths, name, snapshot)
         write_format(paths, changed)
         shutil.rmtree(old.root)
 
 
-def _split(paths: MemoryPaths, layers: int, shards: int) -> list[list[pa.RecordBatch]]:
-    """Return all rows of a memory, in batches of a step, for each of another number of shards."""
-    parts: list[list[pa.RecordBatch]] = [[] for _ in range(shards)]
-    for _, rows in rows_by_step(paths, log_schema(layers)):
-        owners = owners_of(rows, shards)
-        for number in np.unique(owners).tolist():
-            parts[number].append(rows.filter(pa.array(owners == number)))
+def _split(paths: MemoryPaths, layers: int, shards: int) -> list[list[StoredStep]]:
+    """Return all steps of a memory, for each of another number of shards."""
+    parts: list[list[StoredStep]] = [[] for _ in range(shards)]
+    for step, rows, visits in all_steps(paths, log_schema(layers)):
+        owners, owner_of = owners_of(rows, shards), {prompt: shard_of(prompt, shards) for prompt in visits}
+        for number in sorted({*np.unique(owners).tolist(), *owner_of.values()}):
+            own = {prompt: visit for prompt, visit in visits.items() if owner_of[prompt] == number}
+            parts[number].append(StoredStep(step, rows.filter(pa.array(owners == number)), own))
     return parts
 
 
 def _of_parts(
-    snapshot: Snapshot, parts: list[list[pa.RecordBatch]], paths: MemoryPaths, name: str, new: MemoryFormat
+    snapshot: Snapshot, parts: list[list[StoredStep]], paths: MemoryPaths, name: str, new: MemoryFormat
 ) -> Snapshot:
     """Return the source's snapshot ``name`` for the ``parts``. Raises MemoryCorruptionError if rows are missing."""
-    step, wanted = snapshot.state.step, sum(snapshot.state.rows.values())
-    counts = [sum(len(batch) for batch in batches if step_of(batch) <= step) for batches in parts]
-    if sum(counts) != wanted:
-        text = f"has {sum(counts)} rows up to step {step}, and its snapshot {name} has {wanted}"
-        raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
-    rows = {paths.shard(number).name: count for number, count in enumerate(counts)}
-    return Snapshot(new, LogState(step, rows))
+    step, counted = snapshot.state.step, []
+    kept = [[stored for stored in steps if stored.step <= step] for steps in parts]
+    for what, wanted in (("rows", snapshot.state.rows), ("visits", snapshot.state.visits)):
+        counts = [sum(len(getattr(stored, what)) for stored in steps) for steps in kept]
+        if sum(counts) != sum(wanted.values()):
+            text = f"has {sum(counts)} {what} up to step {step}, and its snapshot {name} has {sum(wanted.values())}"
+            raise MemoryCorruptionError(f"the memory of {paths.root} {text}; restore its files from a backup")
+        counted.append({paths.shard(number).name: count for number, count in enumerate(counts)})
+    return Snapshot(new, LogState(step, *counted))

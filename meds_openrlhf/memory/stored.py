@@ -22,8 +22,8 @@ from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.kind import Kind, transform_of
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.errors import MemoryCorruptionError
-from meds_openrlhf.memory.log import batches_in, rows_by_step
-from meds_openrlhf.memory.rows import Sharding, layer_logits_of, log_schema, owners_of, step_of, visits_of
+from meds_openrlhf.memory.log import all_steps, steps_in
+from meds_openrlhf.memory.rows import Sharding, groups_of, layer_logits_of, log_schema, owners_of, shard_of
 from meds_openrlhf.memory.shard import History
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths, RunPaths, entries_of
@@ -87,7 +87,7 @@ class StoredMemory:
 
         Raises MemoryCorruptionError if a file is damaged.
         """
-        return rows_by_step(self.paths, self.schema)
+        return ((stored.step, stored.rows) for stored in all_steps(self.paths, self.schema) if len(stored.rows))
 
     def table(self) -> pa.Table:
         """Return all rows, ordered by step and ``sample``; raises as `rows_by_step`."""
@@ -100,7 +100,7 @@ class StoredMemory:
         parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
         for step, rows in self.rows_by_step():
             sample, logits = rows.column("sample").to_numpy(), layer_logits_of(rows)
-            history.add(visits_of(rows), transform(logits))
+            history.add(groups_of(rows), transform(logits))
             parts.append((np.full(len(rows), step, np.int32), sample, logits))
         history.cluster(list(history.groups.values()), meds.memory.method)
         return LoadedRows(history, *map(np.concatenate, zip(*parts)))
@@ -217,14 +217,16 @@ def verify_memory(memory: StoredMemory) -> Verification:
             except MemoryCorruptionError as error:
                 damage += [str(error)] if path.exists() else []  # otherwise, the run has just removed it
     keys: dict[str, list[int]] = {}  # by folder: step and sample of each row, in one number
+    visits: dict[str, list[int]] = {}  # by folder: the step of each visit
     for folder in memory.paths.shard_folders().values():
-        keys[folder.name] = []
+        keys[folder.name], visits[folder.name] = [], []
         try:
-            for batch in batches_in(folder, memory.schema):
-                step, sharding = step_of(batch), Sharding.of(batch.schema)
-                keys[folder.name] += ((step << 32) | batch.column("sample").to_numpy().astype(int)).tolist()
-                owners = owners_of(batch, sharding.shards)
-                if folder != memory.paths.shard(sharding.shard) or (owners != sharding.shard).any():
+            for step, rows, visited in steps_in(folder, memory.schema):
+                sharding = Sharding.of(rows.schema)
+                keys[folder.name] += ((step << 32) | rows.column("sample").to_numpy().astype(int)).tolist()
+                visits[folder.name] += [step] * len(visited)
+                owners = {*owners_of(rows, sharding.shards).tolist(), *(shard_of(p, sharding.shards) for p in visited)}
+                if folder != memory.paths.shard(sharding.shard) or owners != {sharding.shard}:
                     damage.append(f"{folder}: step {step} has rows that belong to another shard")
         except MemoryCorruptionError as error:
             damage.append(str(error))
@@ -234,8 +236,11 @@ def verify_memory(memory: StoredMemory) -> Verification:
     for path, snapshot in snapshots.items():
         if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
             damage.append(f"{path}: was made with a different model than format.json")
-        for name, wanted in snapshot.state.rows.items():
-            found = sum(key >> 32 <= snapshot.state.step for key in keys.get(name, []))
-            if found != wanted:
-                damage.append(f"{path}: expects {wanted} rows in {name}, but {found} are present and undamaged")
+        steps = {name: [key >> 32 for key in of_folder] for name, of_folder in keys.items()}
+        state = snapshot.state
+        for what, counts, present in (("rows", state.rows, steps), ("visits", state.visits, visits)):
+            for name, wanted in counts.items():
+                found = sum(step <= state.step for step in present.get(name, []))
+                if found != wanted:
+                    damage.append(f"{path}: expects {wanted} {what} in {name}, but {found} are present and undamaged")
     return Verification(len(everything), len(snapshots), damage)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,7 @@ class StepTable:
     has_row: NDArray[np.bool_]
     label: NDArray[np.int32]  # UNASSIGNED where the memory assigned none
     cluster_size: NDArray[np.int32]
+    success: NDArray[np.float64]  # of the prompt's earlier visits, as the memory remembers it
     shaped_reward: NDArray[np.floating]
 
     def __len__(self) -> int:
@@ -62,8 +65,13 @@ class StepTable:
 
     def for_methods(self, sizes: NDArray[np.integer]) -> Step:
         """Return what methods see, with these cluster sizes (n,)."""
-        columns = (self.reward, self.correct, sizes, self.has_row, self.is_extra)
+        columns = (self.reward, self.correct, sizes, self.has_row, self.is_extra, self.success)
         return Step(*map(self.grouped, columns))
+
+    def groups(self) -> Iterator[tuple[str, int, int]]:
+        """Yield each group's prompt, right responses and all responses."""
+        right = self.grouped(self.correct).sum(axis=1).tolist()
+        yield from zip(self.prompt[:: self.group], right, repeat(self.group))
 
     def without_rows(self) -> StepTable:
         """Return the table without what the memory alone needs, for the log."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -27,14 +26,7 @@ class Step:
     cluster_size: NDArray[np.integer]  # stored rows in the response's cluster, 0 without one
     has_row: Bools  # whether the memory could store it; not, for example, without an answer
     is_extra: Bools  # trained on in addition to the batch (meds.penalty.extras): groups without a right response
-    remembered: Floats | None = (
-        None  # the share of right responses in the prompt's earlier visits; None: not remembered
-    )
-
-    @cached_property
-    def success(self) -> Floats:
-        """The remembered success (g, N), 0 before a prompt's first visit and where none is remembered."""
-        return np.zeros(self.reward.shape) if self.remembered is None else self.remembered
+    success: Floats  # the share of right responses in the prompt's earlier visits; 0 if none is remembered
 
 
 class Change(NamedTuple):

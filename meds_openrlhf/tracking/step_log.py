@@ -108,6 +108,7 @@ def step_metrics(
         "meds/clusters": float(stats.clusters),
         "meds/noise_share": stats.noise / stats.rows if stats.rows else 0.0,
         "meds/bytes": float(stats.bytes),
+        "meds/coverage": stats.solved / stats.visited if stats.visited else 0.0,
         "meds/time_recording_ms": recording_seconds * 1e3,
         **{f"meds/time_{part}_ms": seconds * 1e3 for part, seconds in answer.seconds.items()},
     }

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.schema import ExplorationSettings, PenaltySettings
+from meds_openrlhf.memory.successes import DECAY
 from meds_openrlhf.rollouts.run import NONE
 from meds_openrlhf.shaping.answer_bonus import AnswerBonus
 from meds_openrlhf.shaping.focal import GAMMA, Focal
@@ -23,7 +24,7 @@ from meds_openrlhf.shaping.pass_at_k import PassAtK
 from meds_openrlhf.shaping.penalty import Penalty
 from meds_openrlhf.shaping.right_weight import LAMBDA, RightWeight
 from meds_openrlhf.shaping.weights import Weights
-from meds_openrlhf.whatif.visits import DECAY, Visits
+from meds_openrlhf.whatif.visits import Visits
 
 NOTHING = 0.05  # an amplitude below which a method changes nothing
 BONUS = 0.2  # the weight of the answer bonus in configs/rivals.yaml
@@ -155,7 +156,7 @@ def _advantages(visits: Visits, candidate: Candidate | None) -> Floats:
             cluster_size=sizes[places],
             has_row=visits.answer[places] != NONE,
             is_extra=np.zeros(places.shape, bool),
-            remembered=np.repeat(visits.success[groups, np.newaxis], size, axis=1),
+            success=np.repeat(visits.success[groups, np.newaxis], size, axis=1),
         )
         methods = [] if candidate is None else [candidate.make(size, visits, groups)]
         shaped, _, _ = shaped_advantages(step, methods, _estimated)

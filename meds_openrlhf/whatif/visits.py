@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import without_template
 from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.memory.successes import Successes
 from meds_openrlhf.rollouts.run import NONE, codes_of, logged_rollouts
-
-DECAY = 0.9  # what a visit counts for the remembered success after each later visit; this project's choice, not tuned
 
 
 @dataclass(frozen=True)
@@ -76,14 +75,14 @@ class Visits:
 
     @cached_property
     def success(self) -> NDArray[np.float64]:
-        """The share (V,) of right responses in the earlier visits, each counts `DECAY` of the next; at first 0."""
-        found, memory = np.zeros(len(self.step)), dict[int, tuple[float, float]]()
-        for visit, (prompt, right, size) in enumerate(
+        """The success (V,) that a memory remembers from the earlier visits, 0 at the first."""
+        found, memory = np.zeros(len(self.step)), Successes()
+        for place, (prompt, right, size) in enumerate(
             zip(self.prompt.tolist(), self.right.tolist(), self.size.tolist())
         ):
-            solved, tried = memory.get(prompt, (0.0, 0.0))
-            found[visit] = solved / tried if tried else 0.0
-            memory[prompt] = DECAY * solved + right, DECAY * tried + size
+            visits = memory.visits_of({self.prompts[prompt]: (right, size)})
+            found[place] = visits[self.prompts[prompt]].success or 0.0
+            memory.add(visits)
         return found
 
     @cached_property

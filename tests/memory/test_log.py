@@ -11,8 +11,10 @@ from meds_openrlhf.arrow_files import CHECKSUM, NO_CHECKSUM, with_checksum
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import UnusableFileError
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
-from meds_openrlhf.memory.log import LogState, ShardLog, batches_in, read_rows
-from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, step_of, with_answer
+from meds_openrlhf.memory.log import STEP, VISITS, LogState, ShardLog, StoredStep, read_steps
+from meds_openrlhf.memory.log import steps_in as steps_of_folder
+from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows, with_answer
+from meds_openrlhf.memory.successes import Visit, visits_to_json
 from meds_openrlhf.paths import MemoryPaths
 from tests.failing import failing
 from tests.test_locks import without_locks
@@ -27,7 +29,18 @@ def batch_of(step: int, rows: int = 3) -> pa.RecordBatch:
     return with_answer(step, incoming, np.arange(rows, dtype="i4"), np.full(rows, step, "i4"))
 
 
-def opened(root: Path) -> tuple[ShardLog, list[pa.RecordBatch]]:
+def stored(step: int, rows: int = 3) -> StoredStep:
+    """Rows, and visits in every step but the first, as of a memory of an earlier version."""
+    visits = {f"p{i}": Visit(i, 8, 0.1 * i if step > 1 else None) for i in range(step)}
+    return StoredStep(step, batch_of(step, rows), visits)
+
+
+def state_at(step: int) -> LogState:
+    """The state of `log_of`."""
+    return LogState(step, {"shard-0000": 3 * (step + 1)}, {"shard-0000": step * (step + 1) // 2})
+
+
+def opened(root: Path) -> tuple[ShardLog, list[StoredStep]]:
     """A log, and what it holds."""
     log = ShardLog(MemoryPaths(root), ALONE, SCHEMA)
     return log, list(log.open())
@@ -36,7 +49,7 @@ def opened(root: Path) -> tuple[ShardLog, list[pa.RecordBatch]]:
 def log_of(root: Path, steps: int) -> ShardLog:
     log, _ = opened(root)
     for step in range(steps):
-        log.append(batch_of(step))
+        log.append(stored(step))
     return log
 
 
@@ -44,7 +57,7 @@ def steps_in(root: Path) -> list[int]:
     """The steps that a new process finds."""
     log, batches = opened(root)
     log.close()
-    return [step_of(batch) for batch in batches]
+    return [stored.step for stored in batches]
 
 
 def names_in(root: Path) -> list[str]:
@@ -54,7 +67,7 @@ def names_in(root: Path) -> list[str]:
 def test_pyarrow_alone_reads_what_was_written(tmp_path: Path) -> None:
     log = log_of(tmp_path, 2)
     log.merge()
-    log.append(batch_of(2))
+    log.append(stored(2))
     assert names_in(tmp_path) == ["000000-000001.arrow", "000002.arrow"]
     assert log.bytes == sum(path.stat().st_size for path in tmp_path.rglob("*.arrow"))
     files = [pa.ipc.open_stream((tmp_path / "shard-0000" / name).read_bytes()) for name in names_in(tmp_path)]
@@ -76,19 +89,20 @@ def test_a_flipped_byte_a_cut_and_a_byte_too_many_are_found_wherever_they_are(tm
     for other in damaged:
         path.write_bytes(other)
         with pytest.raises(MemoryCorruptionError, match=r"000000-000001\.arrow: is damaged"):
-            read_rows(path, SCHEMA)
+            read_steps(path, SCHEMA)
 
 
 def test_a_step_is_found_in_its_own_file_and_in_a_merged_one(tmp_path: Path) -> None:
     log = log_of(tmp_path, 3)
     log.merge()
-    log.append(batch_of(7))
+    log.append(stored(7))
     (tmp_path / "shard-0000" / ".000008.arrow.0a1b2c3d.tmp").write_bytes(b"x" * 100)  # a write that was interrupted
     for step in (0, 2, 7):
-        found = log.rows_of(step)
+        found = log.stored(step)
         assert found is not None
-        assert found.to_pydict() == batch_of(step).to_pydict()
-    assert log.rows_of(5) is log.rows_of(8) is None
+        assert found.rows.to_pydict() == batch_of(step).to_pydict()
+        assert found.visits == stored(step).visits
+    assert log.stored(5) is log.stored(8) is None
     log.close()
     assert steps_in(tmp_path) == [0, 1, 2, 7]
 
@@ -98,13 +112,13 @@ def test_restore_goes_back_to_any_step(tmp_path: Path, step: int) -> None:
     """To none, to one inside of a merged file, with another part merged and not; damage behind it does not matter."""
     log = log_of(tmp_path, 4)
     log.merge()
-    log.append(batch_of(4))
-    log.append(batch_of(5))
+    log.append(stored(4))
+    log.append(stored(5))
     if step < 5:
         (tmp_path / "shard-0000" / "000005.arrow").write_bytes(b"x")
-    log.restore(LogState(step, {"shard-0000": 3 * (step + 1)}))
-    assert [step_of(batch) for batch in log.open()] == list(range(step + 1))
-    log.append(batch_of(step + 1))
+    log.restore(state_at(step))
+    assert [stored.step for stored in log.open()] == list(range(step + 1))
+    log.append(stored(step + 1))
     log.close()
     assert steps_in(tmp_path) == list(range(step + 2))
 
@@ -114,14 +128,14 @@ def test_restore_keeps_every_row_whenever_a_merge_was_killed(tmp_path: Path) -> 
     log = log_of(tmp_path, 4)
     log.merge()
     for step in (4, 5, 6):
-        log.append(batch_of(step))
+        log.append(stored(step))
     folder = tmp_path / "shard-0000"
     parts = {path: path.read_bytes() for path in folder.glob("*.arrow")}
     log.merge()
     for path, content in parts.items():
         path.write_bytes(content)  # killed before it was removed
     for _ in range(2):
-        log.restore(LogState(4, {"shard-0000": 15}))
+        log.restore(state_at(4))
         log.close()
         assert steps_in(tmp_path) == [0, 1, 2, 3, 4]
 
@@ -129,10 +143,12 @@ def test_restore_keeps_every_row_whenever_a_merge_was_killed(tmp_path: Path) -> 
 def test_restore_refuses_what_is_not_as_it_was_and_removes_nothing(tmp_path: Path) -> None:
     log = log_of(tmp_path, 4)
     state = log.merge()
-    log.append(batch_of(4))
+    log.append(stored(4))
     before = names_in(tmp_path)
-    for wrong in (LogState(3, {"shard-0000": 11}), LogState(2, state.rows), LogState(3, {})):
-        with pytest.raises(MemoryCorruptionError, match=r"shard-0000: holds \d+ rows up to step \d, and the snapshot"):
+    for wrong in (
+        LogState(3, {"shard-0000": 11}), LogState(2, state.rows), LogState(3, {}), LogState(3, state.rows),
+    ):  # fmt: skip
+        with pytest.raises(MemoryCorruptionError, match=r"shard-0000: holds \d+ (row|visit)s up to step \d, and the"):
             log.restore(wrong)
         assert names_in(tmp_path) == before
     path = tmp_path / "shard-0000" / "000000-000003.arrow"
@@ -160,7 +176,7 @@ def test_a_second_writer_and_a_disk_without_locks_are_refused(tmp_path: Path, mo
     with pytest.raises(MemoryBusyError, match=rf"shard-0000: is in use by process {os.getpid()} on"):
         list(second.open())
     first.close()
-    assert [step_of(batch) for batch in second.open()] == [0]
+    assert [stored.step for stored in second.open()] == [0]
     without_locks(monkeypatch)
     with pytest.raises(MemoryBusyError, match=r"shard-0000: the file system has no file locks .*lock_seconds: null"):
         list(ShardLog(MemoryPaths(tmp_path), ALONE, SCHEMA).open())
@@ -169,11 +185,11 @@ def test_a_second_writer_and_a_disk_without_locks_are_refused(tmp_path: Path, mo
 
 def test_a_reader_follows_a_log_that_is_merged_meanwhile(tmp_path: Path) -> None:
     log = log_of(tmp_path, 4)
-    reader = batches_in(tmp_path / "shard-0000", SCHEMA)
-    read = [step_of(next(reader))]
-    log.append(batch_of(4))
+    reader = steps_of_folder(tmp_path / "shard-0000", SCHEMA)
+    read = [next(reader).step]
+    log.append(stored(4))
     log.merge()
-    assert read + [step_of(batch) for batch in reader] == [0, 1, 2, 3, 4]
+    assert read + [stored.step for stored in reader] == [0, 1, 2, 3, 4]
 
 
 def test_a_merged_file_that_is_damaged_costs_none_of_its_parts(tmp_path: Path) -> None:
@@ -194,27 +210,32 @@ def test_what_a_merged_file_replaces_and_what_a_restore_undoes_is_moved_aside(tm
     log = log_of(tmp_path, 3)
     parts = {path.name: path.read_bytes() for path in (tmp_path / "shard-0000").glob("*.arrow")}
     state = log.merge()
-    log.append(batch_of(3))
+    log.append(stored(3))
     log.close()
     for name, content in parts.items():  # as after a crash between the two
         (tmp_path / "shard-0000" / name).write_bytes(content)
     log, batches = opened(tmp_path)
-    assert [step_of(batch) for batch in batches] == [0, 1, 2, 3]
+    assert [stored.step for stored in batches] == [0, 1, 2, 3]
     aside = tmp_path / "shard-0000" / "aside"
     assert {path.name: path.read_bytes() for path in aside.iterdir()} == parts
     log.restore(state)
-    assert [step_of(batch) for batch in log.open()] == [0, 1, 2]
+    assert [stored.step for stored in log.open()] == [0, 1, 2]
     assert {path.name for path in aside.iterdir()} == {*parts, "000003.arrow"}
 
 
-def rewritten(path: Path, batches: list[pa.RecordBatch], metadata: dict[str, str] | None = None) -> None:
+def rewritten(
+    path: Path,
+    batches: list[pa.RecordBatch],
+    metadata: dict[str, str] | None = None,
+    of_batch: dict[str, str] | None = None,
+) -> None:
     """Write a file with a right checksum, whatever is in it."""
     known = {"shard": "0", "shards": "1"} if metadata is None else metadata
     schema = (batches[0].schema if batches else SCHEMA).with_metadata({**known, CHECKSUM: NO_CHECKSUM.decode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
-            writer.write_batch(batch.replace_schema_metadata(None))
+            writer.write_batch(batch.replace_schema_metadata(None), custom_metadata=of_batch)
     path.write_bytes(with_checksum(sink.getvalue().to_pybytes()))
 
 
@@ -234,12 +255,35 @@ def test_a_right_checksum_does_not_make_a_file_right(tmp_path: Path) -> None:
     ):  # fmt: skip
         rewritten(path, batches, metadata)
         with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
-            read_rows(path, SCHEMA)
+            read_steps(path, SCHEMA)
     path.write_bytes(with_checksum(b"not Arrow at all, " + NO_CHECKSUM))
     with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow: is damaged"):
-        read_rows(path, SCHEMA)
+        read_steps(path, SCHEMA)
     rewritten(path, [one])
-    assert read_rows(path, SCHEMA)[0].equals(one)
+    assert read_steps(path, SCHEMA)[0].rows.equals(one)
+
+
+def test_visits_that_cannot_be_are_damage(tmp_path: Path) -> None:
+    log_of(tmp_path, 1).close()
+    path, one = tmp_path / "shard-0000" / "000000.arrow", batch_of(0)
+    sound = {STEP: "0", VISITS: visits_to_json({"p": Visit(1, 8, 0.5), "q": Visit(0, 8, None)})}
+    rewritten(path, [one], of_batch=sound)
+    assert read_steps(path, SCHEMA)[0].visits["p"] == Visit(1, 8, 0.5)
+    rewritten(path, [one.slice(0, 0)], of_batch=sound)  # of a step without rows
+    assert read_steps(path, SCHEMA)[0].step == 0
+    for text in (
+        "[]", "{", '{"p": 1}', '{"p": [1, 8]}', '{"p": [9, 8, 0.5]}', '{"p": [0, 0, 0.5]}', '{"p": [1, 8, 1.5]}',
+        '{"p": [1, 8, NaN]}', '{"p": [true, 8, 0.5]}', '{"p": [1, 8.0, 0.5]}', '{"p": [-1, 8, 0.5]}', "[" * 5_000,
+        '{"p": [1, 99999999999999999999, null]}',
+    ):  # fmt: skip
+        rewritten(path, [one], of_batch={**sound, VISITS: text})
+        with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow: is damaged"):
+            read_steps(path, SCHEMA)
+    for step in ("1", "", "x", "9" * 5_000, "-1"):
+        for rows in (one, one.slice(0, 0)):
+            rewritten(path, [rows], of_batch={**sound, STEP: step})
+            with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow"):
+                read_steps(path, SCHEMA)
 
 
 @pytest.mark.parametrize("target", ["nowhere", "/nowhere", "/dev/zero"])
@@ -247,7 +291,7 @@ def test_a_link_in_a_shards_folder_is_no_endless_loop(tmp_path: Path, target: st
     log_of(tmp_path, 1).close()
     (tmp_path / "shard-0000" / "000001.arrow").symlink_to(target)
     with pytest.raises((MemoryCorruptionError, ConfigError), match=r"000001\.arrow: leads (out|nowhere)"):
-        list(batches_in(tmp_path / "shard-0000", SCHEMA))
+        list(steps_of_folder(tmp_path / "shard-0000", SCHEMA))
 
 
 def test_a_lock_that_is_a_link_leaves_its_target_as_it_was(tmp_path: Path) -> None:
@@ -265,7 +309,7 @@ def test_what_could_not_be_stored_is_not_there(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr("meds_openrlhf.files.sync_folder", failing(OSError(5, "Input/output error")))
         with pytest.raises(OSError, match=r"the rows of step 3 could not be written .*; nothing was stored"):
-            log.append(batch_of(3))
+            log.append(stored(3))
     assert not list(tmp_path.rglob("000003.arrow"))
-    log.append(batch_of(3))
+    log.append(stored(3))
     assert log.rows == 9

@@ -23,7 +23,17 @@ from meds_openrlhf.memory.rows import layer_logits_of, make_rows
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import History, MemoryShard, ShardSettings, ShardStats
 from tests.failing import failing
-from tests.memory.written import LAYERS, SETTINGS, answered, answered_by_one, files_of, make_shard, run, stream
+from tests.memory.written import (
+    LAYERS,
+    SETTINGS,
+    answered,
+    answered_by_one,
+    counts_of,
+    files_of,
+    make_shard,
+    run,
+    stream,
+)
 
 
 def crash(shard: MemoryShard) -> None:
@@ -71,7 +81,7 @@ def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytes
     batches = stream(12, prompts=4, per_step=3)
     at_once = [answered(answer) for answer in run(make_shard(tmp_path / "at once", settings), batches)]
     late = make_shard(tmp_path / "late", settings)
-    assert [answered(late.observe(step, rows)) for step, rows in enumerate(batches, 1)] == at_once
+    assert [answered(late.observe(step, rows, counts_of(rows))) for step, rows in enumerate(batches, 1)] == at_once
 
     real, asking = shard_module.cluster_sets, threading.current_thread()
 
@@ -85,7 +95,7 @@ def test_when_clustering_runs_does_not_matter(tmp_path: Path, monkeypatch: pytes
     beside = make_shard(tmp_path / "beside", settings)
     answers, threads = [], []
     for step, rows in enumerate(batches, 1):
-        answers.append(answered(beside.observe(step, rows)))
+        answers.append(answered(beside.observe(step, rows, counts_of(rows))))
         threads.append(threading.Thread(target=beside.recluster))
         threads[-1].start()
     for thread in threads:
@@ -143,7 +153,7 @@ def test_a_step_without_rows_leaves_no_batch(tmp_path: Path) -> None:
     assert shard.stats() == ShardStats()
     empty = make_rows([], [], [], np.empty((0, LAYERS), dtype=np.float32))
     assert len(shard.observe(1, empty).label) == 0
-    assert shard.snapshot() == LogState(-1, {"shard-0000": 0})
+    assert shard.snapshot() == LogState(-1, {"shard-0000": 0}, {"shard-0000": 0})
     assert shard.observe(2, stream(1)[0]).stats.prompts == 4
     assert len(shard.observe(1, empty).label) == 0
 
@@ -187,7 +197,7 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
         lambda one: one.stats().rows,
         lambda one: one.observe(4, batches[3]).moments.count,
         lambda one: one.observe(4, batches[3]).moments.scatter.round(6).tolist(),
-        lambda one: answered(one.observe(2, batches[1])),
+        lambda one: answered(one.observe(2, batches[1], counts_of(batches[1]))),
         lambda one: one.labels(prompt).tolist(),
         lambda one: one.snapshot(),
     )
@@ -255,7 +265,7 @@ def run_until_killed(root: Path, batches: list[pa.RecordBatch], call: int) -> in
         shard = make_shard(root)
         die_at(call)
         for step in range(1, STEPS + 1):
-            shard.observe(step, batches[step - 1])
+            shard.observe(step, batches[step - 1], counts_of(batches[step - 1]))
             os.write(writable, b".")
             if step == CHECKPOINT:
                 shard.snapshot()
@@ -271,6 +281,7 @@ def test_what_was_acknowledged_is_there_once_and_right(tmp_path: Path) -> None:
     batches = stream(8, seed=3)
     expected = answered_by_one(tmp_path / "model", batches)
     rows_until = np.cumsum([0, *map(len, batches)]).tolist()
+    visits_until = np.cumsum([0, *(len(counts_of(rows)) for rows in batches)]).tolist()
     acknowledged, call = 0, 0
     while acknowledged < STEPS:
         call += 1
@@ -279,11 +290,13 @@ def test_what_was_acknowledged_is_there_once_and_right(tmp_path: Path) -> None:
         shard = make_shard(root)
         assert shard.stats().rows in rows_until[acknowledged : acknowledged + 2]  # one step may be there unheard of
         if acknowledged:
-            assert answered(shard.observe(acknowledged, batches[acknowledged - 1])) == expected[acknowledged - 1]
+            rows = batches[acknowledged - 1]
+            assert answered(shard.observe(acknowledged, rows, counts_of(rows))) == expected[acknowledged - 1]
         first = min(acknowledged, 2)  # back into what a merge may have been interrupted in
-        shard.restore(LogState(first, {"shard-0000": rows_until[first]}))
+        shard.restore(LogState(first, {"shard-0000": rows_until[first]}, {"shard-0000": visits_until[first]}))
         for step in range(first + 1, 9):
-            assert answered(shard.observe(step, batches[step - 1])) == expected[step - 1]
-        assert shard.stats().rows == rows_until[8]
+            rows = batches[step - 1]
+            assert answered(shard.observe(step, rows, counts_of(rows))) == expected[step - 1]
+        assert (shard.stats().rows, shard.stats().visits) == (rows_until[8], visits_until[8])
         shard.close()
     assert call > 20

@@ -164,7 +164,7 @@ def test_another_number_of_shards_gives_the_same_answers(
     assert again.observe(*BATCHES[step:]) == expected[step:]
 
 
-@pytest.mark.parametrize("interrupted", ["write_rows", "commit_snapshot", "write_format", "rmtree"])
+@pytest.mark.parametrize("interrupted", ["write_steps", "commit_snapshot", "write_format", "rmtree"])
 def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     old: WrittenMemory, expected: list, monkeypatch: pytest.MonkeyPatch, interrupted: str
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_rewriting_that_is_interrupted_goes_on_at_the_next_start(
     assert old.paths.before.root.exists()
     for folder in (old.root.parent, old.root):
         assert open_memory(folder).table() == rows
-    shards = {"write_rows": 2, "write_format": 1}.get(interrupted, 3)  # may be started with another number, as before
+    shards = {"write_steps": 2, "write_format": 1}.get(interrupted, 3)  # may be started with another number, as before
     rewrite_memory(old.paths, replace(old.format, shards=shards))
     assert not old.paths.before.root.exists()
     again = WrittenMemory(old.root, shards)

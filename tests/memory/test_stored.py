@@ -17,7 +17,7 @@ from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.kind import features_of_rows
-from meds_openrlhf.memory.log import read_rows, write_rows
+from meds_openrlhf.memory.log import StoredStep, read_steps, write_steps
 from meds_openrlhf.memory.rows import Sharding, log_schema, make_rows
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat
@@ -162,11 +162,11 @@ def test_rows_that_are_there_twice_or_in_another_shard_are_found(root: Path) -> 
     assert verified(root) == verified(root.parent)  # a memory given by its own folder or by its run's is the same
     last = files_of(root)[-1]
     shutil.copyfile(last, root / "shard-0000" / "000007.arrow")
-    (batch,) = read_rows(last, log_schema(LAYERS))
+    ((_, batch, visits),) = read_steps(last, log_schema(LAYERS))
     assert damage(root)[0] == "shard-0000/000007.arrow: does not hold the steps of its name; restore it from a backup"
     again = batch.set_column(0, batch.schema.field("step"), pa.array([7] * len(batch), pa.int32()))
     for folder in ("shard-0000", "shard-0001"):
-        write_rows(root / folder, [again], Sharding(0, 2))
+        write_steps(root / folder, [StoredStep(7, again, visits)], Sharding(0, 2))
     assert damage(root) == [
         "shard-0001: step 7 has rows that belong to another shard",
         f"{root}: {len(batch)} rows are stored twice",

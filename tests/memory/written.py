@@ -1,5 +1,6 @@
 """Streams of recorded features, and memories on the disk: written by real shards, with restarts and snapshots."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from meds_openrlhf.memory.log import LogState
 from meds_openrlhf.memory.rows import Sharding, make_rows, owners_of
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, Snapshot, commit_snapshot, read_snapshot, write_format
+from meds_openrlhf.memory.successes import Visit, counts_of_shards
 from meds_openrlhf.paths import MemoryPaths
 
 LAYERS = 8
@@ -44,6 +46,13 @@ def stream(steps: int, prompts: int = 6, per_step: int = 4, rollouts: int = 6, s
     return batches
 
 
+def counts_of(rows: pa.RecordBatch) -> dict[str, tuple[int, int]]:
+    """Six responses to each prompt of a step, those without a row right, and a solved prompt that was dropped."""
+    prompts = Counter(rows.column("prompt").to_pylist())
+    wrong = {f"solved-{len(rows) % 4}": 0, **{prompt: min(count, 6) for prompt, count in prompts.items()}}
+    return {prompt: (6 - count, 6) for prompt, count in wrong.items()}
+
+
 def make_shard(root: Path, settings: ShardSettings = SETTINGS, shard: int = 0, shards: int = 1) -> MemoryShard:
     return MemoryShard(MemoryPaths(root), Sharding(shard, shards), settings)
 
@@ -52,18 +61,22 @@ def run(memory: Any, batches: list[pa.RecordBatch], first: int = 1) -> list[Memo
     """The answers to steps from ``first`` on, of a pool or of a shard, which then clusters at once."""
     answers = []
     for step, rows in enumerate(batches, start=first):
-        answers.append(memory.observe(step, rows))
+        answers.append(memory.observe(step, rows, counts_of(rows)))
         if isinstance(memory, MemoryShard):
             memory.recluster()
     return answers
 
 
-def answered(*parts: MemoryAnswer) -> list[tuple[int, int, int]]:
-    """Sample, label and size of every row of a step, by sample, whichever shard has it."""
-    return sorted(row for part in parts for row in zip(part.sample.tolist(), part.label.tolist(), part.size.tolist()))
+Answered = tuple[list[tuple[int, int, int]], list[tuple[str, Visit]]]
 
 
-def answered_by_one(root: Path, batches: list[pa.RecordBatch]) -> list[list[tuple[int, int, int]]]:
+def answered(*parts: MemoryAnswer) -> Answered:
+    """Sample, label and size of every row of a step, by sample, and its visits, whichever shard has them."""
+    rows = (row for part in parts for row in zip(part.sample.tolist(), part.label.tolist(), part.size.tolist()))
+    return sorted(rows), sorted(visit for part in parts for visit in part.visits.items())
+
+
+def answered_by_one(root: Path, batches: list[pa.RecordBatch]) -> list[Answered]:
     """What one shard that is never interrupted answers to each step."""
     return [answered(answer) for answer in run(make_shard(root), batches)]
 
@@ -94,22 +107,23 @@ class WrittenMemory:
             shard.close()
         self.open = []
 
-    def observe(self, *batches: pa.RecordBatch) -> list[list[tuple[int, int, int]]]:
+    def observe(self, *batches: pa.RecordBatch) -> list[Answered]:
         """What all shards answer to each step."""
         answers = []
         for rows in batches:
             self.step += 1
             owners = owners_of(rows, self.shards)
-            own = [[rows.filter(pa.array(owners == number))] for number in range(self.shards)]
-            parts = [run(shard, of_shard, self.step)[0] for shard, of_shard in zip(self.open, own)]
+            counts = counts_of_shards(counts_of(rows), self.shards)
+            parts = []
+            for number, shard in enumerate(self.open):
+                parts.append(shard.observe(self.step, rows.filter(pa.array(owners == number)), counts[number]))
+                shard.recluster()
             answers.append(answered(*parts))
         return answers
 
     def snapshot(self) -> None:
         """Commit the snapshot of a checkpoint of the last step."""
-        states = [shard.snapshot() for shard in self.open]
-        rows = {folder: count for state in states for folder, count in state.rows.items()}
-        state = LogState(max(state.step for state in states), rows)
+        state = LogState.of_shards([shard.snapshot() for shard in self.open])
         commit_snapshot(self.paths, f"global_step{self.step}", Snapshot(self.format, state))
 
     def restore(self, name: str) -> None:

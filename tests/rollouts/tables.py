@@ -16,6 +16,6 @@ def step_table(n: int, **given: Any) -> StepTable:
         "generated": np.empty(0, bool), "truncated": np.zeros(n, bool), "is_extra": np.zeros(n, bool),
         "correct": np.zeros(n, bool), "reward": np.zeros(n, np.float32), "row": np.empty((n, 0), np.float32),
         "has_row": np.zeros(n, bool), "label": np.full(n, UNASSIGNED, np.int32),
-        "cluster_size": np.zeros(n, np.int32), "shaped_reward": np.zeros(n),
+        "cluster_size": np.zeros(n, np.int32), "shaped_reward": np.zeros(n), "success": np.zeros(n),
     }  # fmt: skip
     return StepTable(**{**columns, **given})

@@ -103,6 +103,7 @@ def steps(draw) -> Step:
     return Step(
         reward=(correct - lost.reshape(groups, size)).astype(np.float32), correct=correct, is_extra=is_extra,
         cluster_size=np.where(has_row, sizes, 0).reshape(groups, size), has_row=has_row.reshape(groups, size),
+        success=np.full((groups, size), draw(st.floats(0, 1))),
     )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def test_the_package_of_methods_needs_numpy_alone() -> None:
     assert not [path for path in folder.glob("*.py") if "import torch" in path.read_text()]
     step = Step(
         reward=np.eye(4, dtype=np.float32), correct=np.eye(4, dtype=bool), is_extra=np.zeros((4, 4), bool),
-        cluster_size=np.arange(16).reshape(4, 4), has_row=np.ones((4, 4), bool),
+        cluster_size=np.arange(16).reshape(4, 4), has_row=np.ones((4, 4), bool), success=np.full((4, 4), 0.5),
     )  # fmt: skip
     for one, other in combinations(METHODS.values(), 2):
         found, _, _ = shaped_advantages(step, [*one, *other], by_group)
@@ -216,7 +217,7 @@ def test_a_group_whose_raw_rewards_are_equal_learns_from_penalties_alone() -> No
 def test_a_method_that_asks_no_memory_adds_nothing_to_the_memorys_effect() -> None:
     reward = np.array([[1.0, 0.5, 0.0, 0.0]])
     none = np.zeros((1, 4))
-    step = Step(reward, reward > 0.4, none.astype(int), reward < 0.4, none.astype(bool))
+    step = Step(reward, reward > 0.4, none.astype(int), reward < 0.4, none.astype(bool), none)
     methods = [RightWeight(0.1), Focal()]
     _, _, effect = shaped_advantages(step, methods, lambda rewards, _: ResponseAdvantages(normalized(rewards)))
     assert effect == 0.0

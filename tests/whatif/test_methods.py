@@ -88,7 +88,7 @@ def test_the_runs_own_memory_is_asked_if_it_has_one() -> None:
 def step_of(rewards: np.ndarray, success: np.ndarray) -> Step:
     none = np.zeros(rewards.shape)
     correct = rewards > 0.5
-    return Step(rewards, correct, none.astype(int), ~correct, none.astype(bool), remembered=success)
+    return Step(rewards, correct, none.astype(int), ~correct, none.astype(bool), success)
 
 
 def advantages(step: Step, *methods: Focal) -> np.ndarray:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from meds_openrlhf.cli.main import main
-from meds_openrlhf.whatif.visits import DECAY, read_visits
+from meds_openrlhf.memory.successes import DECAY
+from meds_openrlhf.whatif.visits import read_visits
 from tests.whatif.written import visits_of, write_dump
 
 STEPS = ({"a": "rxxy", "b": "zz--"}, {"a": "xyrr", "c": "rrrr"}, {"a": "xwrr", "b": "zrrr"}, {"a": "rrrr"})

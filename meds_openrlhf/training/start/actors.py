@@ -97,7 +97,10 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
     tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)}
     rewrite_memory(paths, memory_format, meds.lock_seconds, tags)
     write_format(paths, memory_format)
-    settings = ShardSettings(memory_format.layers, transform_of(meds), meds.memory.method, meds.lock_seconds)
+    memory = meds.memory
+    settings = ShardSettings(
+        memory_format.layers, transform_of(meds), memory.method, meds.lock_seconds, memory.success_decay
+    )
     options = [{**options, **WITHOUT_TENSORS} for options in shard_options(groups["memory"], meds.memory.shards)]
     shards = start_shards(paths, memory_format, settings, options)
     return shards, MemoryPool(shards, paths.root, memory_format)

@@ -12,6 +12,7 @@ keep it. The reward that the policy is trained on is ``info["shaped_reward"]``; 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
@@ -31,6 +32,7 @@ from meds_openrlhf.features.moments import DiversityTracker
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryAnswer
+from meds_openrlhf.memory.successes import counted
 from meds_openrlhf.placement.batching import Batching, ranks_of_roles
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import RunLostError
@@ -73,10 +75,18 @@ class ExperienceMaker(Estimators):
         self._has_told_of_engines = False
 
     @torch.no_grad()
-    def make_step(self, samples: list[Experience], step: int, generated: int = 0, extras: int = 0) -> StepResult:
+    def make_step(
+        self,
+        samples: list[Experience],
+        step: int,
+        generated: int = 0,
+        extras: int = 0,
+        dropped: Sequence[tuple[str, int, int]] = (),
+    ) -> StepResult:
         """Make a step's experiences from its samples, of which the last ``extras`` were dropped by the filter.
 
-        ``generated``: tokens that engines generated for the step. Replaces OpenRLHF's ``make_experience_batch``.
+        ``generated``: tokens that engines generated for the step. ``dropped``: the prompts of other groups that were
+        dropped, with their right and all responses. Replaces OpenRLHF's ``make_experience_batch``.
         """
         experiences = self.make_experience(self.split_rollout_samples(samples))
         order = SampleOrder(experiences)
@@ -88,12 +98,16 @@ class ExperienceMaker(Estimators):
         if self.args.algo.advantage.is_correction_level == "off":  # then no update needs them
             for experience in experiences:
                 experience.rollout_log_probs = None
-        rollouts, answer = self._ask(rollouts)
+        rollouts, answer = self._ask(rollouts, dropped)
         trained, rollouts, effect = self._shape(experiences, order, rollouts)
         if answer is not None:
             rewards = rollouts.reward, rollouts.shaped_reward, rollouts.correct
             metrics |= step_metrics(answer, *rewards, effect, recorded.seconds) | self._eigen_ratios(rollouts, answer)
-        return StepResult(trained, rollouts, metrics)
+            pull, was_solved = np.abs(trained.outcomes()), rollouts.grouped(rollouts.success) > 1 / 2
+            metrics["rollout/pull_on_solved"] = float(pull[was_solved].sum() / (pull.sum() or 1.0))
+        if self.args.algo.dynamic_filtering_enable:
+            metrics["rollout/dropped_groups"] = float(len(dropped) + extras // rollouts.group)
+        return StepResult(trained.experiences, rollouts, metrics)
 
     def _take_recorded(self, order: SampleOrder) -> Recorded:
         """Fetch from the policy's ranks what they recorded during the forward passes."""
@@ -183,6 +197,7 @@ class ExperienceMaker(Estimators):
             has_row=np.asarray(has_row & finite),
             label=np.full(len(prompts), UNASSIGNED, np.int32),
             cluster_size=np.zeros(len(prompts), np.int32),
+            success=np.zeros(len(prompts)),
             shaped_reward=reward,
         )
 
@@ -203,20 +218,28 @@ class ExperienceMaker(Estimators):
         assert self._function is not None  # the only other kind
         return np.ones(len(prompts), bool), self._function(len(prompts), prompts, texts)
 
-    def _ask(self, rollouts: StepTable) -> tuple[StepTable, MemoryAnswer | None]:
-        """Store the remembered rows; return the rollouts with their clusters, and the memory's answer."""
+    def _ask(
+        self, rollouts: StepTable, dropped: Sequence[tuple[str, int, int]]
+    ) -> tuple[StepTable, MemoryAnswer | None]:
+        """Store the remembered rows and all counts; return the rollouts with their clusters, and the memory's answer.
+
+        Rollouts get the success that the memory remembers of their prompt, 0 on a first visit.
+        """
         if self._context.pool is None:
             return rollouts, None
         samples = rollouts.remembered(self._context.meds.memory.remember)
-        answer = self._context.pool.observe(rollouts.step, rollouts.rows(samples))
+        of_dropped = ((prompt_key(prompt), right, size) for prompt, right, size in dropped)
+        counts = counted(chain(rollouts.groups(), of_dropped))
+        answer = self._context.pool.observe(rollouts.step, rollouts.rows(samples), counts)
         label, size = rollouts.label.copy(), rollouts.cluster_size.copy()
         label[samples], size[samples] = answer.label, answer.size
-        return replace(rollouts, label=label, cluster_size=size), answer
+        success = np.array([answer.visits[prompt].success or 0.0 for prompt in rollouts.prompt])
+        return replace(rollouts, label=label, cluster_size=size, success=success), answer
 
     def _shape(
         self, experiences: list[Experience], order: SampleOrder, rollouts: StepTable
-    ) -> tuple[list[Experience], StepTable, float]:
-        """Return experiences with advantages, the rollouts with shaped rewards, and the memory's effect.
+    ) -> tuple[TokenAdvantages, StepTable, float]:
+        """Return the advantages in their experiences, the rollouts with shaped rewards, and the memory's effect.
 
         Metrics keep the raw rewards.
         """
@@ -234,7 +257,7 @@ class ExperienceMaker(Estimators):
             experience.rewards = torch.from_numpy(trained_on[experience.index])
             experience.info["reward"] = torch.from_numpy(rollouts.reward[experience.index])
             experience.info["shaped_reward"] = experience.rewards.clone()
-        return trained.experiences, replace(rollouts, shaped_reward=shaped), effect
+        return trained, replace(rollouts, shaped_reward=shaped), effect
 
     def _estimate(
         self, experiences: list[Experience], order: SampleOrder, rewards: NDArray[np.floating], is_replaced: bool

@@ -56,19 +56,23 @@ Row = Sequence[Any]
 
 @dataclass(eq=False)
 class Started:
-    """A started prompt; ``samples`` is None until it is answered, and `OrderedBatch.judge` sets the rest."""
+    """A started prompt; ``samples`` is None until it is answered, and `OrderedBatch.judge` sets the rest.
+
+    ``right``: the number of right samples.
+    """
 
     row: Row
     samples: list[Experience] | None = None
     passes: bool = False
-    is_spare: bool = False
+    right: int = 0
 
 
 class OrderedBatch:
     """The prompts of one batch, in data order; see the module's docstring.
 
     The batch is full with ``wanted`` prompts. Without a ``rate``, every prompt is expected to pass. Of prompts that are
-    filtered out, the first ``spares`` that are spare ones go to ``spare_samples``.
+    filtered out, the first ``spares`` without a right sample go to ``spare_samples``; of the others, ``dropped`` has
+    each prompt's text with its right and all samples.
     """
 
     def __init__(self, wanted: int, rate: PassRate | None = None, spares: int = 0) -> None:
@@ -78,6 +82,7 @@ class OrderedBatch:
         self._running = self._passed_in_window = 0
         self.samples: list[Experience] = []
         self.spare_samples: list[Experience] = []
+        self.dropped: list[tuple[str, int, int]] = []
         self.consumed = self.generated_tokens = 0  # of the batch's prompts and those filtered out
         if rate is not None:
             rate.begin_step()
@@ -99,9 +104,9 @@ class OrderedBatch:
         self._running += 1
         return started
 
-    def judge(self, started: Started, samples: list[Experience], passes: bool = True, is_spare: bool = False) -> None:
-        """Record a prompt's samples, and whether they pass the filter; if they do not, whether they are spare ones."""
-        started.samples, started.passes, started.is_spare = samples, passes, is_spare
+    def judge(self, started: Started, samples: list[Experience], passes: bool = True, right: int = 0) -> None:
+        """Record a prompt's samples, whether they pass the filter, and how many are right."""
+        started.samples, started.passes, started.right = samples, passes, right
         self._running -= 1
         self._passed_in_window += passes
         if self._rate is not None:
@@ -118,9 +123,11 @@ class OrderedBatch:
             self._missing -= first.passes
             if first.passes:
                 self.samples += samples
-            elif first.is_spare and self._missing_spares:
+            elif samples and not first.right and self._missing_spares:
                 self.spare_samples += samples
                 self._missing_spares -= 1
+            elif samples:
+                self.dropped.append((samples[0].prompts[0], first.right, len(samples)))
 
     def rest(self) -> list[Row]:
         """Return the started prompts beyond the batch, in data order."""

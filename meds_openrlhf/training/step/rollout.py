@@ -31,14 +31,16 @@ from meds_openrlhf.training.step.samples import is_right
 class Rollouts:
     """What a step trains on; the last ``extras`` samples are of groups that dynamic filtering dropped.
 
-    ``tokens`` were generated for it, those of dropped prompts included, in ``seconds``. ``pass_rate``: a hundred times
-    the responses of prompts that passed the filter over the prompts, None without prompts. ``state``: the data's after
-    this step, for a checkpoint.
+    ``dropped`` has the prompt's text of each other group that it dropped, with the right and all responses. ``tokens``
+    were generated for it, those of dropped prompts included, in ``seconds``. ``pass_rate``: a hundred times the
+    responses of prompts that passed the filter over the prompts, None without prompts. ``state``: the data's after this
+    step, for a checkpoint.
     """
 
     samples: FlatSamples
     tokens: int = 0
     extras: int = 0
+    dropped: list[tuple[str, int, int]] = field(default_factory=list)
     pass_rate: float | None = None
     seconds: float = 0.0
     state: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +72,8 @@ class RolloutGenerator:
         self._episode = self._consumed = 0
         self._buffer: list[Experience] = []  # generated for later steps
         self._spares: list[Experience] = []
-        self._tokens = 0  # an epoch's end that is too short for a step counts for the next one
+        # An epoch's end that is too short for a step counts for the next one.
+        self._tokens, self._dropped = 0, list[tuple[str, int, int]]()
 
     @property
     def evaluates(self) -> bool:
@@ -107,17 +110,20 @@ class RolloutGenerator:
         if not samples:
             return None
         self._steps_left -= 1
-        batch, even, tokens = len(samples), even_batch(self.args), self._tokens
-        samples = samples + self._spares[: len(self._spares) // even * even]
+        even, tokens = even_batch(self.args), self._tokens
+        extras = len(self._spares) // even * even
+        each = self.args.rollout.n_samples_per_prompt
+        dropped = self._dropped + [(spare.prompts[0], 0, each) for spare in self._spares[extras::each]]
+        samples = samples + self._spares[:extras]
         self._settle_log_probs(samples)
-        self._tokens = 0
+        self._tokens, self._dropped = 0, []
         state = {
             "episode": episode,
             "total_consumed_prompts": self._consumed,
             "data_loader_state_dict": self._prompts.state_dict(before=self._buffered_rows()),
         }
         seconds = time.perf_counter() - started
-        return Rollouts(FlatSamples(samples), tokens, len(samples) - batch, pass_rate, seconds, state)
+        return Rollouts(FlatSamples(samples), tokens, extras, dropped, pass_rate, seconds, state)
 
     def evaluate(self) -> dict[str, float]:
         """Generate responses to all evaluation prompts; return their metrics."""
@@ -152,6 +158,7 @@ class RolloutGenerator:
             self._tokens += batch.generated_tokens
             self._buffer += batch.samples
             self._spares = batch.spare_samples
+            self._dropped += batch.dropped
             rest = batch.rest()  # only with dynamic filtering
             self._prompts.put_back(rest)
             self._prompts.is_open = not exhausted or bool(rest)
@@ -239,7 +246,7 @@ class RolloutGenerator:
                     continue
                 samples = [self._sample_of(response) for response in responses]
                 passes = not (filters and self._is_filtered_out(samples))
-                batch.judge(started, samples, passes, is_spare=not passes and self._is_all_wrong(samples))
+                batch.judge(started, samples, passes, right=0 if passes else self._right_of(samples))
         self._fleet.cancel(list(calls))
         return batch, exhausted
 
@@ -254,9 +261,9 @@ class RolloutGenerator:
         lowest, highest = self.args.algo.dynamic_filtering_range
         return not lowest < sum(scores) / len(scores) < highest
 
-    def _is_all_wrong(self, experiences: list[Experience]) -> bool:
-        """Return whether none of a prompt's responses, which have scores, is right."""
-        return not any(is_right(experience, self._threshold).any() for experience in experiences)
+    def _right_of(self, experiences: list[Experience]) -> int:
+        """Return how many of a prompt's responses, which have scores, are right."""
+        return sum(int(is_right(experience, self._threshold).sum()) for experience in experiences)
 
     def _options(self, samples: int, temperature: float, with_log_probs: bool) -> dict[str, Any]:
         """Return the arguments that all requests of a batch share, as OpenRLHF's ``_dispatch_prompts_to_vllm`` does."""

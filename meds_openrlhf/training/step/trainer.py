@@ -54,7 +54,8 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
     def step(self, rollouts: Rollouts, step: int) -> dict[str, Any]:
         """Train on a step's rollouts and send the weights to the engines; return the step's metrics."""
         started = time.perf_counter()
-        result = self.experience_maker.make_step(rollouts.samples, step, rollouts.tokens, rollouts.extras)
+        given = rollouts.samples, step, rollouts.tokens, rollouts.extras, rollouts.dropped
+        result = self.experience_maker.make_step(*given)
         rollout_stats = self._compute_rollout_stats(result.experiences)
         batches = arranged(result.experiences, self.args, step, self._context.meds.policy.minibatches)
         made = time.perf_counter()
@@ -127,7 +128,11 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
             if state["global_step"] > 0 and name is None:
                 hint = "the checkpoint was saved without a memory. Set false, or begin a new run."
                 raise ConfigError("meds.enabled", True, hint)
-            pool.restore(name)
+            restored = pool.restore(name)
+            if state["global_step"] > 0 and not restored.visits:
+                self._context.tell(
+                    f"the memory of {name} was written by a version that counted no successes: they begin empty"
+                )
             diversity = self.experience_maker.diversity
             if diversity is not None and name is not None and paths.diversity(name).exists():
                 diversity.load(paths.diversity(name))

@@ -25,6 +25,7 @@ from meds_openrlhf.features.layout import find_answers
 from meds_openrlhf.features.moments import NO_MOMENTS
 from meds_openrlhf.memory.rows import Sharding
 from meds_openrlhf.memory.shard import MemoryAnswer, MemoryShard, ShardSettings, ShardStats
+from meds_openrlhf.memory.successes import Counts, Successes
 from meds_openrlhf.paths import MemoryPaths, RunPaths
 from meds_openrlhf.training.openrlhf.access import parse_openrlhf_arguments
 from meds_openrlhf.training.step.context import TrainerContext
@@ -142,9 +143,9 @@ class OneShardPool:
         self.shard = MemoryShard(MemoryPaths(folder), Sharding(0, 1), settings or ShardSettings(layers=LAYERS))
         self.observed: list[Any] = []
 
-    def observe(self, step: int, rows: Any) -> MemoryAnswer:
+    def observe(self, step: int, rows: Any, counts: Counts) -> MemoryAnswer:
         self.observed.append(rows)
-        answer = self.shard.observe(step, rows)
+        answer = self.shard.observe(step, rows, counts)
         self.shard.recluster()
         order = np.argsort(answer.sample)  # a shard answers by prompt and verdict; the pool in the order of the rows
         return replace(answer, sample=answer.sample[order], label=answer.label[order], size=answer.size[order])
@@ -221,10 +222,11 @@ class GivenSizes:
     def __init__(self, sizes: Any) -> None:
         self._sizes = np.array(sizes, np.int32)
 
-    def observe(self, step: int, rows: Any) -> MemoryAnswer:
+    def observe(self, step: int, rows: Any, counts: Counts) -> MemoryAnswer:
         self.rows = rows.to_pylist()
         sample = rows.column("sample").to_numpy()
-        return MemoryAnswer(sample, np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS)
+        given = np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS
+        return MemoryAnswer(sample, *given, visits=Successes().visits_of(counts))
 
 
 def use_sizes(maker: ExperienceMaker, sizes: Any) -> GivenSizes:

@@ -30,7 +30,7 @@ def filled(batch: OrderedBatch, verdicts: list[bool], rng: random.Random) -> tup
             break
         started = running.pop(rng.randrange(len(running)))
         number = int(started.row[1][0])
-        batch.judge(started, [sample_of(started)], passes=verdicts[number], is_spare=number % 3 == 0)
+        batch.judge(started, [sample_of(started)], passes=verdicts[number], right=number % 3)
     return [int(sample.prompts[0]) for sample in batch.samples], batch.rest(), left
 
 
@@ -53,6 +53,8 @@ def test_a_batch_is_the_first_prompts_that_pass_whatever_is_answered_first(
     assert batch.generated_tokens == 3 * consumed
     spare = [number for number in range(0, consumed, 3) if not verdicts[number]]
     assert [int(sample.prompts[0]) for sample in batch.spare_samples] == spare[:2]
+    of_no_use = [number for number in range(consumed) if not verdicts[number] and number not in spare[:2]]
+    assert batch.dropped == [(str(number), number % 3, 1) for number in of_no_use]
     assert [*rest, *undrawn] == rows(len(verdicts))[consumed:]
     if not ahead:
         assert not rest

@@ -1,0 +1,101 @@
+"""How often each prompt was solved: right and all responses of its visits, and their share with decay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from meds_openrlhf.json_text import parse_json
+from meds_openrlhf.memory.rows import shard_of
+
+DECAY = 0.9  # what a visit counts after each later one; this project's choice, not tuned
+MOST_RESPONSES = 1 << 31  # to a prompt in a step
+
+Counts = Mapping[str, tuple[int, int]]  # of one step, by the prompt's key: right responses, and all
+NO_COUNTS: Counts = {}
+
+
+class Visit(NamedTuple):
+    """The responses to a prompt in a step; ``success`` is remembered from the visits before, None at the first one."""
+
+    right: int
+    responses: int
+    success: float | None
+
+
+def counted(groups: Iterable[tuple[str, int, int]]) -> Counts:
+    """Return the sums of (prompt's key, right responses, all responses): a prompt may come twice in a step."""
+    counts: dict[str, tuple[int, int]] = {}
+    for prompt, right, responses in groups:
+        before = counts.get(prompt, (0, 0))
+        counts[prompt] = before[0] + right, before[1] + responses
+    return counts
+
+
+def counts_of_shards(counts: Counts, shards: int) -> list[Counts]:
+    """Return the counts of each shard's prompts."""
+    parts: list[dict[str, tuple[int, int]]] = [{} for _ in range(shards)]
+    for prompt, numbers in counts.items():
+        parts[shard_of(prompt, shards)][prompt] = numbers
+    return list(parts)
+
+
+class Successes:
+    """The remembered success of prompts: the share of right responses, a visit counting ``decay`` of the next one."""
+
+    def __init__(self, decay: float = DECAY) -> None:
+        self._decay = decay
+        self._of: dict[str, tuple[float, float]] = {}  # right and all responses, with decay
+        self._solved: set[str] = set()
+        self.visits = 0
+
+    @property
+    def prompts(self) -> int:
+        """The number of prompts visited so far."""
+        return len(self._of)
+
+    @property
+    def prompts_solved(self) -> int:
+        """The number of prompts with a right response so far."""
+        return len(self._solved)
+
+    def visits_of(self, counts: Counts) -> dict[str, Visit]:
+        """Return a step's visits, with what is remembered before they are added."""
+        return {prompt: Visit(right, size, self._success(prompt)) for prompt, (right, size) in counts.items()}
+
+    def add(self, visits: Mapping[str, Visit]) -> None:
+        """Remember a step's visits."""
+        for prompt, visit in visits.items():
+            right, responses = self._of.get(prompt, (0.0, 0.0))
+            self._of[prompt] = self._decay * right + visit.right, self._decay * responses + visit.responses
+            if visit.right:
+                self._solved.add(prompt)
+        self.visits += len(visits)
+
+    def _success(self, prompt: str) -> float | None:
+        found = self._of.get(prompt)
+        return None if found is None else found[0] / found[1]
+
+
+def visits_to_json(visits: Mapping[str, Visit]) -> str:
+    """Return ``{"prompt": [right, responses, success], ...}``, for the log."""
+    return json.dumps(visits, separators=(",", ":"))
+
+
+def visits_from_json(text: bytes) -> dict[str, Visit]:
+    """Parse a step's visits. Raises ValueError for anything else."""
+    content = parse_json(text)
+    if not isinstance(content, dict):
+        raise ValueError("its visits are not an object")
+    visits = {}
+    for prompt, values in content.items():
+        if not (isinstance(values, list) and len(values) == len(Visit._fields)):
+            raise ValueError("a visit does not have three values")
+        right, responses, success = values
+        if not (type(right) is type(responses) is int and 0 <= right <= responses <= MOST_RESPONSES and responses):
+            raise ValueError(f"a visit has {right!r} right of {responses!r} responses")
+        if success is not None and not (type(success) in (int, float) and 0 <= success <= 1):
+            raise ValueError(f"a visit has the success {success!r}")
+        visits[prompt] = Visit(right, responses, success)
+    return visits
