@@ -24,6 +24,7 @@ if __name__ == "__main__":  # before numpy, whose libraries read these once; chi
 
 import hdbscan
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
@@ -75,9 +76,7 @@ class Memory:
     def observe(self, prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> tuple[float, MemoryAnswer]:
         """Observe ``logits`` (p, 8, N) as the next step; return milliseconds, without making the batch, and answer."""
         self._step += 1
-        keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
-        batch = make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
-        return timed(self.shard.observe, self._step, batch)
+        return timed(self.shard.observe, self._step, batch_of(prompts, logits))
 
     def fill(self, prompts: NDArray[np.int64], rows: int, per_step: int) -> NDArray[np.float32]:
         """Visit ``prompts`` (p,) until each has ``rows``; return their logits (p, rows, N)."""
@@ -93,6 +92,12 @@ class Memory:
     def snapshot(self) -> None:
         """Take a snapshot and commit it."""
         commit_snapshot(self.paths, "benchmark", Snapshot(MemoryFormat(1, LAYERS, {}), self.shard.snapshot()))
+
+
+def batch_of(prompts: NDArray[np.int64], logits: NDArray[np.float32]) -> pa.RecordBatch:
+    """Return the rows of a step that visits ``prompts`` (p,), with logits (p, 8, N)."""
+    keys = [key(prompt) for prompt in prompts.tolist() for _ in range(ROWS)]
+    return make_rows(np.arange(len(keys)), keys, np.zeros(len(keys), bool), logits.reshape(-1, LAYERS))
 
 
 def reference_vectors(logits: NDArray[np.float32]) -> Floats:
@@ -143,6 +148,29 @@ def measure_steps(sizes: Sizes, stored: int, rounds: int, folder: Path) -> Itera
     yield Line(f"step, {stored} stored", table["step"], "ms", table["votes"], *bounds)
     yield Line(f"its labels equal to the reference's where 2 of 3 agree, {stored} stored", table["equal"], "%")
     yield Line(f"clustering, {stored} stored", table["clustering"], "ms", table["hdbscan"], at_most_ratio=1 / 20)
+
+
+def measure_visits(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
+    """Count all 16 responses to each prompt, beside the same rows without counts, and alone; labels are equal."""
+    plain, counted, alone = (Memory(folder / name) for name in ("plain", "counted", "alone"))
+    prompts = np.arange(sizes.per_step)
+    counts = {key(prompt): (16 - ROWS, 16) for prompt in prompts.tolist()}
+    none = batch_of(prompts[:0], plain.rows(prompts[:0]))
+    found: dict[str, list[float]] = defaultdict(list)
+    for step in range(1, 3 * rounds + 2):
+        rows = batch_of(prompts, plain.rows(prompts))
+        asked = [("plain", plain, (rows,)), ("counted", counted, (rows, counts)), ("alone", alone, (none, counts))]
+        answers = {}
+        for name, memory, given in asked[:: 1 if step % 2 else -1]:
+            milliseconds, answers[name] = timed(memory.shard.observe, step, *given)
+            found[name].append(milliseconds)
+            memory.shard.recluster()
+        assert np.array_equal(answers["plain"].label, answers["counted"].label)
+    for memory in (plain, counted, alone):
+        memory.shard.close()
+    more = np.subtract(found["counted"], found["plain"])[1:].tolist()
+    yield Line(f"visits of {sizes.per_step} prompts with 16 responses, beside rows", more, at_most=5)
+    yield Line("visits alone", found["alone"][1:], at_most=5)
 
 
 def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:
@@ -199,6 +227,7 @@ def main(command_line: list[str] | None = None) -> None:
         folder = Path(name)
         for stored in sizes.stored:
             print(*measure_steps(sizes, stored, rounds, folder / f"stored-{stored}"), sep="\n", flush=True)
+        print(*measure_visits(sizes, rounds, folder / "visits"), sep="\n", flush=True)
         print(measure_snapshot(sizes, rounds, folder / "snapshot"), flush=True)
         print(measure_restart(sizes, rounds, folder / "restart"), flush=True)
 

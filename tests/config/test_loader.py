@@ -126,8 +126,10 @@ def test_refused(tmp_path: Path, words: str, message: str) -> None:
 
 
 def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() -> None:
-    with pytest.raises(ConfigError, match=r'^meds\.memory\.remember=none: must be "wrong", "right" or "both"\.$'):
-        MemorySettings(remember="none")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r'^meds\.memory\.remember=some: must be "wrong", "right", "both" or "none"\.$'
+    ):
+        MemorySettings(remember="some")  # type: ignore[arg-type]
     meds = settings_of({"meds.run_dir": "r", "meds.penalty.beta": 1})
     assert type(meds.penalty.beta) is float
 

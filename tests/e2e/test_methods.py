@@ -1,7 +1,9 @@
 """Methods that need no memory of logits, each trained on the real stack; MEDS and the entropy method are elsewhere."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from meds_openrlhf.memory.log import all_steps
+from meds_openrlhf.memory.stored import open_memory, verify_memory
+from meds_openrlhf.memory.successes import Successes
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report import write_report
 from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.tracking.step_log import StepLog
-from tests.e2e.conftest import REPOSITORY
-from tests.e2e.runs import Run, read_memory
+from tests.e2e.conftest import REPOSITORY, command, finish, start
+from tests.e2e.runs import Run, ray_process, read_memory, wait_for_step
 
 # 2 prompts a step, 8 responses each: 8 steps an episode, fewer where groups are filtered out.
 SMALL = ("--rollout.batch_size=2", "--train.batch_size=16")
@@ -137,3 +143,43 @@ def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run]) 
     require_trained(run, 8)
     assert all(step["return"] == pytest.approx(0, abs=1e-5) for step in run.steps)
     assert any(step["group_reward_std"] > 0 for step in run.steps)
+
+
+@pytest.mark.slow
+def test_focal_weights_of_a_run_that_loses_its_policy_are_those_of_all_visits_before(
+    assets: Path, tmp_path: Path
+) -> None:
+    """Without rows; of the groups that are filtered out, too."""
+    paths = RunPaths(tmp_path / "run")
+    options = ("--algo.dynamic_filtering_enable=true", "--train.num_episodes=2", "--ckpt.save_steps=2")
+    options += ("--meds.memory.preset=answers", "--meds.memory.remember=none")
+    train = command(assets, paths.root, *SMALL, *options, *rivals("focal"), method="dapo")
+    first = start(train)
+    wait_for_step(StepLog(paths.metrics), 3, first)
+    os.kill(ray_process(first.pid, "PolicyActor").pid, signal.SIGKILL)
+    code, output = finish(first)
+    assert code == 1, output
+    code, output = finish(start([*train, "--resume"]), None)
+    assert code == 0, output
+    assert "resuming after step" in output
+    assert "begin empty" not in output
+
+    memory = open_memory(paths.root)
+    assert verify_memory(memory).damage == []
+    assert memory.table().num_rows == 0
+    lines = {line["step"]: line for line in StepLog(paths.metrics).read()}
+    rollouts = pa.concat_tables(read_rollouts(paths)).to_pandas().groupby("step")
+    known, remembered = Successes(), 0
+    for step, _, visits in all_steps(memory.paths, memory.schema):
+        assert visits == known.visits_of({prompt: visit[:2] for prompt, visit in visits.items()})
+        groups = rollouts.get_group(step).groupby("prompt").correct
+        assert {prompt: visits[prompt][:2] for prompt in groups.groups} == dict(
+            zip(groups.groups, zip(groups.sum(), groups.size()))
+        )
+        remembered += sum(visits[prompt].success is not None for prompt in groups.groups)
+        assert lines[step]["rollout/dropped_groups"] >= len(visits) - len(groups)
+        known.add(visits)
+        assert lines[step]["meds/coverage"] == known.prompts_solved / known.prompts
+    assert set(lines) == set(rollouts.groups)
+    assert remembered > 0
+    assert any(line["rollout/dropped_groups"] > 0 for line in lines.values())

@@ -85,6 +85,7 @@ METHODS = {
     "pass@2": methods_of(settings_of(pass_at_k=2)),
     "pass@2 and weights": methods_of(settings_of("weights", pass_at_k=2)),
     "right weight": methods_of(settings_of(right_weight=0.1)),
+    "focal": methods_of(settings_of(focal_gamma=2.0)),
     "generous": [*methods_of(settings_of()), Generous()],
     "generous alone": [Generous()],
     "counting": [Counting()],

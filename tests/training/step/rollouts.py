@@ -219,19 +219,22 @@ def last_step(maker: ExperienceMaker, steps: int = 1) -> StepResult:
 class GivenSizes:
     """A memory that says how large each rollout's cluster is, and keeps the ``rows`` of a step."""
 
-    def __init__(self, sizes: Any) -> None:
-        self._sizes = np.array(sizes, np.int32)
+    def __init__(self, sizes: Any, successes: Successes) -> None:
+        self._sizes, self.successes = np.array(sizes, np.int32), successes
 
     def observe(self, step: int, rows: Any, counts: Counts) -> MemoryAnswer:
         self.rows = rows.to_pylist()
         sample = rows.column("sample").to_numpy()
         given = np.zeros_like(sample), self._sizes[sample], ShardStats(), NO_MOMENTS
-        return MemoryAnswer(sample, *given, visits=Successes().visits_of(counts))
+        visits = self.successes.visits_of(counts)
+        self.successes.add(visits)
+        return MemoryAnswer(sample, *given, visits=visits)
 
 
 def use_sizes(maker: ExperienceMaker, sizes: Any) -> GivenSizes:
     """From now on the maker's memory gives these cluster sizes, one of each sample."""
-    maker._context = replace(maker._context, pool=(pool := GivenSizes(sizes)))
+    successes = getattr(maker._context.pool, "successes", None) or Successes()
+    maker._context = replace(maker._context, pool=(pool := GivenSizes(sizes, successes)))
     return pool
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from meds_openrlhf.config.schema import ExplorationSettings
+from meds_openrlhf.shaping.focal import GAMMA
 from meds_openrlhf.shaping.right_weight import LAMBDA
 from meds_openrlhf.whatif.methods import BONUS, CANDIDATES, _advantages, sizes_of
 from tests.training.step.rollouts import arguments, by_sample, memory_maker, recorded_rollouts, use_sizes
@@ -14,7 +15,7 @@ from tests.whatif.written import visits_of
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", ["penalty", "weights", "pass_at_k", "lambda", "answer_bonus"])
+@pytest.mark.parametrize("name", ["penalty", "weights", "pass_at_k", "lambda", "answer_bonus", "focal"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_advantages_are_those_of_a_training_on_these_rollouts(name: str, seed: int, tmp_path: Path) -> None:
     random = np.random.default_rng(seed)
@@ -24,6 +25,7 @@ def test_the_advantages_are_those_of_a_training_on_these_rollouts(name: str, see
         "pass_at_k": {"pass_at_k": 2},
         "answer_bonus": {"answer_bonus": BONUS},
         "lambda": {"right_weight": LAMBDA},
+        "focal": {"focal_gamma": GAMMA},
     }
     exploration = settings_of.get(name, {})
     remember = "both" if name == "answer_bonus" else "wrong"

@@ -1,0 +1,63 @@
+"""The remembered success of prompts, by hand and by property."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meds_openrlhf.memory.rows import shard_of
+from meds_openrlhf.memory.successes import (
+    Successes,
+    Visit,
+    counted,
+    counts_of_shards,
+    visits_from_json,
+    visits_to_json,
+)
+
+
+def test_a_visit_counts_less_after_each_later_one() -> None:
+    memory = Successes(decay=0.5)
+    seen = []
+    for right, responses in ((8, 8), (0, 8), (2, 4)):
+        visits = memory.visits_of({"p": (right, responses)})
+        memory.add(visits)
+        seen.append(visits["p"].success)
+    assert seen == [None, 1.0, 4 / 12]
+    assert memory.visits_of({"p": (1, 1), "q": (0, 1)}) == {
+        "p": Visit(1, 1, (2 + 0 + 2) / (2 + 4 + 4)), "q": Visit(0, 1, None),
+    }  # fmt: skip
+    assert (memory.visits, memory.prompts, memory.prompts_solved) == (3, 1, 1)
+
+
+def test_groups_of_one_prompt_are_one_visit() -> None:
+    assert counted([("p", 1, 8), ("q", 0, 8), ("p", 3, 8)]) == {"p": (4, 16), "q": (0, 8)}
+
+
+counts = st.dictionaries(st.text(), st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+
+
+@given(steps=st.lists(counts, max_size=6), shards=st.integers(1, 4), decay=st.floats(0.01, 1))
+def test_shards_remember_together_what_one_memory_does(steps: list, shards: int, decay: float) -> None:
+    alone, divided = Successes(decay), [Successes(decay) for _ in range(shards)]
+    for step in steps:
+        visits = alone.visits_of(step)
+        parts = [memory.visits_of(part) for memory, part in zip(divided, counts_of_shards(step, shards))]
+        assert {prompt: visit for part in parts for prompt, visit in part.items()} == visits
+        assert all(shard_of(prompt, shards) == number for number, part in enumerate(parts) for prompt in part)
+        assert visits_from_json(visits_to_json(visits).encode("utf-8", "surrogatepass")) == visits
+        assert all(visit.success is None or 0 <= visit.success <= 1 for visit in visits.values())
+        for memory, part in zip([alone, *divided], [visits, *parts]):
+            memory.add(part)
+    assert alone.prompts_solved == sum(memory.prompts_solved for memory in divided)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 1.0])
+def test_a_prompt_that_is_always_solved_is_remembered_as_solved(decay: float) -> None:
+    memory = Successes(decay)
+    found = []
+    for _ in range(200):
+        visits = memory.visits_of({"p": (7, 7)})
+        memory.add(visits)
+        found.append(visits["p"].success)
+    np.testing.assert_array_equal(found[1:], 1.0)
