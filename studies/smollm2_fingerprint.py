@@ -1,0 +1,278 @@
+"""Does the fingerprint of a real model read its reasoning, and can a memory of it matter? No training.
+
+    python examples/smollm2.py convert assets/smollm2-135m/published
+    python -m studies.smollm2_fingerprint sample assets/smollm2-135m/published results/smollm2-fingerprint/published
+    python -m studies.smollm2_fingerprint record assets/smollm2-135m/published results/smollm2-fingerprint/published
+    python -m studies.smollm2_fingerprint judge results/smollm2-fingerprint/published
+
+What follows was fixed before the first run.
+
+*Rollouts.* SmolLM2-135M-Instruct from 4-bit weights, as published (no supervised start), in float32. `PROMPTS`
+problems of each of two tasks of reasoning-gym: `chain_sum` with three terms of one or two digits, and `gsm_symbolic`.
+Problems are screened in order with `SCREENED` samples from other seeds; those with at least half of them wrong are
+taken. Then `VISITS` visits of `GROUP` samples each at temperature 1, of at most `MOST_TOKENS` tokens. The answer is the
+last number of the response (`PATTERN`). Wrong responses with an answer count.
+
+*Truths, none of which is the answer.* An equation is numbers joined by + - * / and a number behind "=". `path`: all
+equations of a response in order; `first`: the first of them; `operators`: the operators on the left sides, in order.
+Responses without an equation are left out. A task of which fewer than `COVERED` of the wrong responses have an equation
+is left out. The rule is judged on `first`, because whole paths of such a small model hardly repeat; the others are
+reported.
+
+*Arms.* Vectors: logits of the last 15 layers, of all, their differences, the last 15 less the mean of the prompt's
+rollouts with the same first token of the answer (`relative`), the last layer alone, the length, the log-prob of the
+answer's first token. Clusterings: the vectors of logits by the presets `paper` and `robust`, equal answers, equal first
+tokens, one cluster, each alone, and the best arm's labels permuted within prompts.
+
+*Metrics.* M1: adjusted Rand index to the truth, mean over prompts. M2: within the same prompt and the same answer
+(also: the same first token), the share of rollouts whose nearest neighbor (by cosine; scalars by difference) has the
+same truth, minus its mean when truths are permuted within the stratum (exact: the share of equal others). M3: the
+amplitude, root of `penalty_effect`, of visits 2 and 3 with the paper's alpha and beta, over groups with right and wrong
+responses, for the presets `paper`, `reference`, `robust`, `answers`, and for `paper` with exchanged sizes. Intervals:
+95 %, 2,000 resamples of prompts.
+
+*Rule.* It reads reasoning if M2's lower end of the last 15 layers, within equal answers, is above 0.05. It is a proxy
+of the answer if M1 of the best clustering of logits minus M1 of equal first tokens ends below 0. A memory of it can
+matter if the amplitude's lower end (`paper`) is above 10 %, and cannot if its upper end is below 5 %.
+
+*Against the design*: 24 problems a task, not 32, and 12 samples a visit, not 16, because the machine at hand generates
+140 tokens a second; declared before the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+PROMPTS, SCREENED, VISITS, GROUP, MOST_TOKENS = 24, 8, 3, 12, 128
+SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
+PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
+ASK = " Think step by step: write an equation for each step, and the answer at the end."
+SUFFIX = " Give the result as your final answer. Do not include units."
+COVERED = 0.6
+PRESETS = ("paper", "reference", "robust", "answers")
+RESAMPLES = 2_000
+
+_NUMBER = r"-?\$?\d+(?:\.\d+)?"
+_EQUATION = re.compile(rf"({_NUMBER}(?:\s*[-+*/x×÷]\s*{_NUMBER})+)\s*=\s*({_NUMBER})")
+_OPERATORS = str.maketrans({"x": "*", "×": "*", "÷": "/", "$": None, " ": None})
+
+
+# ── rollouts ──
+
+
+def problems(task: str) -> Iterator[dict[str, str]]:
+    """Yield problems of a task, without end but for reasoning-gym's."""
+    import reasoning_gym
+
+    terms = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 2} if task == "chain_sum" else {}
+    for item in reasoning_gym.create_dataset(task, size=400, seed=PROBLEM_SEED, **terms):
+        sums = item["metadata"].get("expression")
+        question = f"What is {sums}?" if sums else item["question"].removesuffix(SUFFIX)
+        yield {"task": task, "question": question + ASK, "truth": str(item["answer"])}
+
+
+def sample(model: Path, out: Path) -> None:
+    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response."""
+    from transformers import AutoTokenizer
+    from vllm import LLM, SamplingParams
+
+    from meds_openrlhf.features.answer import AnswerLocator
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    locator = AnswerLocator(tokenizer, PATTERN)
+    engine = LLM(str(model), dtype="float32", max_model_len=512, max_num_seqs=64, enforce_eager=True)
+
+    def responses(chosen: Sequence[dict[str, str]], n: int, seed: int) -> Iterator[list[dict[str, Any]]]:
+        prompts = [
+            tokenizer.apply_chat_template([{"role": "user", "content": each["question"]}], tokenize=False,
+                                          add_generation_prompt=True)
+            for each in chosen
+        ]  # fmt: skip
+        options = [
+            SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
+            for place in range(len(chosen))
+        ]
+        for each, prompt, request in zip(chosen, prompts, engine.generate(prompts, options)):
+            before = tokenizer.encode(prompt, add_special_tokens=False)
+            found = []
+            for output in request.outputs:
+                ids = [*before, *output.token_ids]
+                answer = locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
+                found.append({
+                    "task": each["task"], "prompt": prompt, "truth": each["truth"], "response": output.text,
+                    "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each["truth"]),
+                })  # fmt: skip
+            yield found
+
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "rollouts.jsonl").open("w", encoding="utf-8") as file:
+        for task in ("chain_sum", "gsm_symbolic"):
+            chosen: list[dict[str, str]] = []
+            screened, source = 0, problems(task)
+            while len(chosen) < PROMPTS:
+                drawn = [next(source) for _ in range(PROMPTS)]
+                for each, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
+                    if sum(one["correct"] for one in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
+                        chosen.append(each)
+                screened += len(drawn)
+            print(f"{task}: {len(chosen)} of {screened} problems", flush=True)
+            for visit in range(1, VISITS + 1):
+                for found in responses(chosen, GROUP, SEED + 1000 * visit):
+                    for one in found:
+                        file.write(json.dumps({"visit": visit, **one}) + "\n")
+                print(f"{task}: visit {visit} of {VISITS}", flush=True)
+
+
+def is_right(answer: str | None, truth: str) -> bool:
+    """Whether an answer is the true number."""
+    from meds_openrlhf.features.final_answer import same_answer_form
+
+    return answer is not None and same_answer_form(answer) == same_answer_form(truth)
+
+
+# ── fingerprints ──
+
+
+def record(model: Path, out: Path) -> None:
+    """Record the layer logits (n, N) of all responses with an answer, NaN for the others; ``rows.npz``."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from meds_openrlhf import AnswerLocator, LayerLogitRecorder, locate_answers, padded_positions
+
+    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    recorder, locator = LayerLogitRecorder(policy), AnswerLocator(tokenizer, PATTERN)
+    rollouts = read_rollouts(out)
+    before = {prompt: tokenizer.encode(prompt, add_special_tokens=False) for prompt in rollouts["prompt"].unique()}
+    full = [[*before[prompt], *ids] for prompt, ids in zip(rollouts["prompt"], rollouts["ids"])]
+    logits = np.full((len(full), recorder.layer_count), np.nan, np.float32)
+    log_prob, first = np.full(len(full), np.nan, np.float32), np.full(len(full), -1)
+    order = sorted(range(len(full)), key=lambda row: len(full[row]))
+    for begin in range(0, len(order), 16):
+        rows = order[begin : begin + 16]
+        ids = pad_sequence([torch.tensor(full[row]) for row in rows], batch_first=True)
+        own = torch.zeros(ids.shape, dtype=torch.bool)
+        for place, row in enumerate(rows):
+            own[place, len(before[rollouts["prompt"][row]]) : len(full[row])] = True
+        positions, targets = locate_answers(locator, ids, own)
+        with torch.inference_mode(), recorder.record(padded_positions(positions, ids.shape[1]), targets) as recording:
+            states = policy.model(ids).last_hidden_state
+        with torch.inference_mode():
+            places = torch.arange(len(rows))
+            scores = policy.lm_head(states[places, positions.clamp(min=0)]).log_softmax(-1)
+        found = positions.numpy() >= 0
+        kept = np.array(rows)[found]
+        logits[kept] = recording.layer_logits.numpy()[found]
+        log_prob[kept] = scores[places, targets].numpy()[found]
+        first[kept] = targets.numpy()[found]
+        if begin % 320 == 0:
+            print(f"{begin} of {len(order)}", flush=True)
+    np.savez_compressed(out / "rows.npz", layer_logits=logits, log_prob=log_prob, first=first)
+
+
+def read_rollouts(out: Path) -> pd.DataFrame:
+    """Read the rollouts."""
+    return pd.DataFrame(map(json.loads, (out / "rollouts.jsonl").open(encoding="utf-8")))
+
+
+# ── truths, arms and metrics ──
+
+
+def equations_of(response: str) -> list[str]:
+    """Return the written equations, such as ``12+5=17``."""
+    return [f"{left}={right}".translate(_OPERATORS) for left, right in _EQUATION.findall(response)]
+
+
+def truths_of(response: str) -> dict[str, str | None]:
+    """Return what stands for the reasoning in a response, None without an equation."""
+    equations = equations_of(response)
+    operators = [re.sub(r"[^-+*/]", "", re.sub(r"(^|(?<=[-+*/]))-", "", each.split("=")[0])) for each in equations]
+    found = {"path": " ".join(equations), "first": "".join(equations[:1]), "operators": " ".join(operators)}
+    return {name: text or None for name, text in found.items()}
+
+
+Vectors = NDArray[np.floating]
+
+
+def vectors_of(logits: Vectors, prompt: NDArray[Any], first: NDArray[Any]) -> dict[str, Vectors]:
+    """Return the vectors of logits by arm, (n, d) each, of unit length."""
+    relative = pd.DataFrame(logits[:, -15:]).groupby([prompt, first]).transform(lambda column: column - column.mean())
+    arms = {
+        "last 15": logits[:, -15:],
+        "all": logits,
+        "last 15, differences": np.diff(logits[:, -15:], axis=1),
+        "all, differences": np.diff(logits, axis=1),
+        "relative": relative.to_numpy(),
+    }
+    return {name: arm / np.maximum(np.linalg.norm(arm, axis=1, keepdims=True), 1e-12) for name, arm in arms.items()}
+
+
+def neighbor_gain(values: Vectors, truth: NDArray[Any], stratum: NDArray[Any], prompt: NDArray[Any]) -> pd.DataFrame:
+    """Return by prompt the sum of M2's differences and the number of rollouts, in strata of two and more.
+
+    ``values``: (n, d) unit vectors, or (n,) scalars. Ties among nearest neighbors count in equal parts.
+    """
+    lines = []
+    for _, rows in pd.DataFrame({"stratum": stratum}).groupby("stratum"):
+        places = rows.index.to_numpy()
+        if len(places) < 2:
+            continue
+        of = values[places]
+        near = of @ of.T if values.ndim == 2 else -np.abs(of[:, None] - of[None, :])
+        np.fill_diagonal(near, -np.inf)
+        nearest = near >= near.max(axis=1, keepdims=True) - 1e-12
+        equal = truth[places][:, None] == truth[places][None, :]
+        hit = (nearest & equal).sum(axis=1) / nearest.sum(axis=1)
+        chance = (equal.sum(axis=1) - 1) / (len(places) - 1)
+        lines.append({"prompt": prompt[places[0]], "sum": float((hit - chance).sum()), "hits": float(hit.sum()),
+                      "count": len(places)})  # fmt: skip
+    table = pd.DataFrame(lines, columns=["prompt", "sum", "hits", "count"])
+    return table.groupby("prompt").sum()
+
+
+def resampled(table: pd.DataFrame, value: Callable[[pd.DataFrame, NDArray[Any]], NDArray[Any]]) -> tuple[float, ...]:
+    """Return a value over prompts, and its interval when prompts are drawn again; ``value`` takes weights (r, p)."""
+    drawn = np.random.default_rng(0).multinomial(len(table), np.full(len(table), 1 / len(table)), RESAMPLES)
+    point = value(table, np.ones((1, len(table))))[0]
+    return float(point), *map(float, np.nanquantile(value(table, drawn), [0.025, 0.975]))
+
+
+def ratio(table: pd.DataFrame, weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the sum over the count."""
+    return np.asarray((weights @ table["sum"].to_numpy()) / np.maximum(weights @ table["count"].to_numpy(), 1))
+
+
+def amplitude(table: pd.DataFrame, weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the root of the mean effect."""
+    return np.sqrt(ratio(table, weights))
+
+
+def judge(out: Path) -> None:
+    """Write ``report.md`` and ``numbers.json``."""
+    from studies.smollm2_tables import write_tables
+
+    write_tables(out)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run a part of the study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("sample", "record", "judge"))
+    parser.add_argument("folders", nargs="+", type=Path, help="the model's, unless it judges, and that of the results")
+    given = parser.parse_args(words)
+    {"sample": sample, "record": record, "judge": judge}[given.part](*given.folders)
+
+
+if __name__ == "__main__":
+    main()
