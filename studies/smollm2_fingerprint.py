@@ -255,14 +255,166 @@ def ratio(table: pd.DataFrame, weights: NDArray[Any]) -> NDArray[Any]:
 
 def amplitude(table: pd.DataFrame, weights: NDArray[Any]) -> NDArray[Any]:
     """Return the root of the mean effect."""
-    return np.sqrt(ratio(table, weights))
+    return np.asarray(np.sqrt(ratio(table, weights)))
+
+
+def clusterings_of(arms: dict[str, Vectors], wrong: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """Return the clusterings (n,) of M1, each within prompts; noise is a set, as in the paper."""
+    from meds_openrlhf.config.method import PRESETS
+    from meds_openrlhf.memory.clustering import cluster_sets
+
+    wrong = wrong.reset_index(drop=True)
+    places = list(wrong.groupby("prompt", sort=False).indices.values())
+    offsets = np.cumsum([0, *map(len, places)])
+    order, found = np.concatenate(places), {}
+    for preset in ("paper", "robust"):
+        for name, vectors in arms.items():
+            labels = np.empty(len(wrong), int)
+            labels[order] = cluster_sets(vectors[order].astype(np.float64), offsets, PRESETS[preset])
+            found[f"{name}, {preset}"] = labels
+    alone = {"one cluster": np.zeros(len(wrong), int), "each alone": np.arange(len(wrong))}
+    keys = {"equal answers": "form", "equal first tokens": "first"}
+    return found | {name: pd.factorize(wrong[key])[0] for name, key in keys.items()} | alone
+
+
+def rand_by_prompt(labels: NDArray[Any], truth: NDArray[Any], prompt: NDArray[Any]) -> pd.Series:
+    """Return the adjusted Rand index of each prompt with several rollouts and several kinds of the truth."""
+    from sklearn.metrics import adjusted_rand_score  # type: ignore[import-untyped]
+
+    table = pd.DataFrame({"labels": labels, "truth": truth, "prompt": prompt})
+    found = {
+        name: adjusted_rand_score(rows["truth"], rows["labels"])
+        for name, rows in table.groupby("prompt")
+        if len(rows) > 1 and rows["truth"].nunique() > 1
+    }
+    return pd.Series(found)
+
+
+def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled: bool = False) -> pd.DataFrame:
+    """Return by prompt the summed `penalty_effect` of visits 2 and 3 with right and wrong responses, and their number."""
+    import tempfile
+
+    from meds_openrlhf import (
+        MemoryPaths,
+        MemoryShard,
+        Sharding,
+        ShardSettings,
+        cluster_penalty,
+        make_rows,
+        shaped_reward,
+    )
+    from meds_openrlhf.config.method import make_method
+    from meds_openrlhf.features.final_answer import answer_rows
+    from meds_openrlhf.features.transform import FeatureTransform
+    from meds_openrlhf.shaping.law import penalty_effect
+    from meds_openrlhf.shaping.shuffled import shuffled
+
+    rows = answer_rows(rollouts["answer"].tolist()) if preset == "answers" else logits
+    transform = FeatureTransform("all", normalize="none") if preset == "answers" else FeatureTransform(15)
+    settings = ShardSettings(layers=rows.shape[1], transform=transform, method=make_method(preset))
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        memory = MemoryShard(MemoryPaths(Path(folder)), Sharding(0, 1), settings)
+        for visit, of_visit in rollouts.groupby("visit"):
+            right = of_visit["correct"].to_numpy()
+            kept = np.flatnonzero(~right & of_visit["answer"].notna().to_numpy())
+            places = of_visit.index.to_numpy()[kept]
+            batch = make_rows(kept, of_visit["prompt"].iloc[kept].tolist(), np.zeros(len(kept), bool), rows[places])
+            answer = memory.observe(int(visit), batch)
+            sizes = np.zeros(len(of_visit), np.int64)
+            sizes[answer.sample] = answer.size
+            groups = sizes.reshape(-1, GROUP), right.reshape(-1, GROUP)
+            if is_shuffled:
+                has_row = np.isin(np.arange(len(of_visit)), kept).reshape(-1, GROUP)
+                groups = shuffled(groups[0], has_row, [SEED, int(visit)]), groups[1]
+            for prompt, of_group, correct in zip(of_visit["prompt"].iloc[::GROUP], *groups):
+                if visit > 1 and correct.any() and not correct.all():
+                    raw = correct[None].astype(np.float64)
+                    shaped = shaped_reward(raw, cluster_penalty(of_group[None], alpha=0.1, beta=0.2), correct[None])
+                    lines.append({"prompt": prompt, "sum": penalty_effect(raw, shaped), "count": 1})
+        memory.close()
+    return pd.DataFrame(lines, columns=["prompt", "sum", "count"]).groupby("prompt").sum()
 
 
 def judge(out: Path) -> None:
-    """Write ``report.md`` and ``numbers.json``."""
-    from studies.smollm2_tables import write_tables
+    """Write ``numbers.json``, and the tables and the verdict of the rule to ``report.md``."""
+    from meds_openrlhf.features.final_answer import same_answer_form
+    from meds_openrlhf.stats.presentation import markdown
 
-    write_tables(out)
+    rollouts, rows = read_rollouts(out), np.load(out / "rows.npz")
+    rollouts["form"] = [answer and same_answer_form(answer) for answer in rollouts["answer"]]
+    rollouts["first"], rollouts["log_prob"] = rows["first"], rows["log_prob"]
+    rollouts = rollouts.join(pd.DataFrame([truths_of(text) for text in rollouts["response"]]), rsuffix="_equation")
+    rollouts["length"] = rollouts["ids"].map(len)
+    logits = rows["layer_logits"]
+    is_wrong = ~rollouts["correct"] & rollouts["answer"].notna() & np.isfinite(logits).all(axis=1)
+    covered = (rollouts[is_wrong]["path"].notna()).groupby(rollouts["task"]).mean()
+    counted = is_wrong & rollouts["path"].notna() & rollouts["task"].map(covered >= COVERED)
+    wrong, chosen = rollouts[counted].reset_index(drop=True), logits[counted.to_numpy()]
+    prompt, first = wrong["prompt"].to_numpy(), wrong["first"].to_numpy()
+    arms = vectors_of(chosen, prompt, first)
+    scalars = {name: wrong[name].to_numpy(float) for name in ("length", "log_prob")} | {"last layer": chosen[:, -1]}
+    clusterings = clusterings_of(arms, wrong)
+    truths = {"first": wrong["first_equation"], "operators": wrong["operators"], "path": wrong["path"]}
+    numbers: dict[str, Any] = {
+        "rollouts": len(rollouts), "right": float(rollouts["correct"].mean()), "wrong_with_answer": int(is_wrong.sum()),
+        "counted": int(counted.sum()), "covered": covered.to_dict(), "M1": {}, "M2": {}, "M3": {},
+    }  # fmt: skip
+    tables = []
+    for name, column in truths.items():
+        truth = pd.factorize(column)[0]
+        by_prompt = {arm: rand_by_prompt(labels, truth, prompt) for arm, labels in clusterings.items()}
+        best = max((arm for arm in by_prompt if ", " in arm), key=lambda arm: by_prompt[arm].mean())
+        permuted = (
+            pd.Series(clusterings[best])
+            .groupby(prompt)
+            .transform(lambda x: x.sample(frac=1, random_state=0).to_numpy())
+        )
+        by_prompt["best, permuted"] = rand_by_prompt(permuted.to_numpy(), truth, prompt)
+        less = by_prompt[best] - by_prompt["equal first tokens"]
+        by_prompt["best logits less equal first tokens"] = less
+        found = {arm: resampled(pd.DataFrame({"sum": scores, "count": 1}), ratio) for arm, scores in by_prompt.items()}
+        numbers["M1"][name] = {"best": best, "prompts": len(less), **found}
+        tables.append((f"M1, adjusted Rand index to `{name}`", pd.DataFrame(
+            [[arm, *map(_shown, values)] for arm, values in found.items()], columns=["labels", "index", "low", "high"]
+        )))  # fmt: skip
+        for stratum, key in (("equal answers", "form"), ("equal first tokens", "first")):
+            strata = pd.factorize(wrong["prompt"] + "|" + wrong[key].astype(str))[0]
+            lines = {}
+            for arm, values in (arms | scalars).items():
+                gains = neighbor_gain(values, truth, strata, prompt)
+                lines[arm] = {"gain": resampled(gains, ratio), "hits": gains["hits"].sum() / gains["count"].sum(),
+                              "count": int(gains["count"].sum())}  # fmt: skip
+            numbers["M2"][f"{name}, {stratum}"] = lines
+            tables.append((f"M2, `{name}` within {stratum}", pd.DataFrame(
+                [[arm, line["count"], _shown(line["hits"]), *map(_shown, line["gain"])] for arm, line in lines.items()],
+                columns=["arm", "rollouts", "nearest has it", "less chance", "low", "high"],
+            )))  # fmt: skip
+    for preset, is_shuffled in (*((preset, False) for preset in PRESETS), ("paper", True)):
+        effects = effects_of(rollouts, logits, preset, is_shuffled)
+        numbers["M3"][f"{preset}{', shuffled' * is_shuffled}"] = {
+            "groups": int(effects["count"].sum()), "amplitude": resampled(effects, amplitude) if len(effects) else None,
+        }  # fmt: skip
+    tables.append(("M3, amplitude of the penalty", pd.DataFrame(
+        [[name, line["groups"], *map(_shown, line["amplitude"] or [np.nan] * 3)] for name, line in numbers["M3"].items()],
+        columns=["memory", "groups", "amplitude", "low", "high"],
+    )))  # fmt: skip
+    reads = numbers["M2"]["first, equal answers"]["last 15"]["gain"]
+    less, paper = numbers["M1"]["first"]["best logits less equal first tokens"], numbers["M3"]["paper"]["amplitude"]
+    numbers["rule"] = {
+        "reads_reasoning": reads[1] > 0.05,
+        "proxy_of_the_answer": less[2] < 0,
+        "can_matter": paper is not None and paper[1] > 0.10,
+        "cannot_matter": paper is not None and paper[2] < 0.05,
+    }
+    (out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    facts = [f"- {name}: {value}" for name, value in numbers.items() if name not in ("M1", "M2", "M3")]
+    pages = [f"## {title}\n\n{markdown(table)}" for title, table in tables]
+    (out / "report.md").write_text("\n\n".join([f"# {out.parent.name}, {out.name}", "\n".join(facts), *pages]) + "\n")
+
+
+def _shown(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.3f}"
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -271,7 +423,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("part", choices=("sample", "record", "judge"))
     parser.add_argument("folders", nargs="+", type=Path, help="the model's, unless it judges, and that of the results")
     given = parser.parse_args(words)
-    {"sample": sample, "record": record, "judge": judge}[given.part](*given.folders)
+    parts: dict[str, Callable[..., None]] = {"sample": sample, "record": record, "judge": judge}
+    parts[given.part](*given.folders)
 
 
 if __name__ == "__main__":

@@ -102,14 +102,16 @@ def test_every_ablation_loads_into_a_folder_of_its_own() -> None:
 
 @pytest.mark.parametrize("model", [*MODELS, "cpu"])
 @pytest.mark.parametrize("method", ["grpo", "dapo", "meds"])
-@pytest.mark.parametrize("name", ["pass-at-k", "answer-ucb", "right-weight"])
+@pytest.mark.parametrize("name", ["pass-at-k", "answer-ucb", "right-weight", "focal"])
 def test_every_rival_goes_with_every_model_and_penalty(model: str, method: str, name: str) -> None:
-    assert set(yaml.safe_load(RIVALS.read_text())) == {"pass-at-k", "answer-ucb", "right-weight"}
+    assert set(yaml.safe_load(RIVALS.read_text())) == {"pass-at-k", "answer-ucb", "right-weight", "focal"}
     plain = load_config(CONFIGS / model / f"{method}.yaml")
     rival = load_config(CONFIGS / model / f"{method}.yaml", ["--variant", f"{RIVALS}:{name}"])
     assert rival.meds.run_dir == f"{plain.meds.run_dir}-{name}"
     assert rival.meds.penalty == plain.meds.penalty
-    own = {"pass-at-k": "pass_at_k", "answer-ucb": "answer_bonus", "right-weight": "right_weight"}[name]
+    own = {"pass-at-k": "pass_at_k", "answer-ucb": "answer_bonus", "right-weight": "right_weight"}.get(
+        name, "focal_gamma"
+    )
     assert getattr(rival.meds.exploration, own) != getattr(plain.meds.exploration, own)
 
 

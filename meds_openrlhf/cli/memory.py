@@ -85,7 +85,7 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for line in report.damage:
         print(f"damage: {line}")
     verdict = f"{len(report.damage)} damaged" if report.damage else "sound"
-    print(f"{report.rows} rows, {report.snapshots} snapshots: {verdict}")
+    print(f"{report.rows} rows, {report.visits} visits, {report.snapshots} snapshots: {verdict}")
     return 1 if report.damage else 0
 
 
@@ -148,6 +148,7 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
         "prompts": overview.prompts,
         "rows": f"{rows} ({overview.wrong} wrong, {overview.right} right)",
         "steps": f"{overview.steps}{steps}",
+        "successes": f"{overview.visits} visits of {overview.visited} prompts, of which {overview.solved} were solved",
         "files": f"{overview.files}, {overview.bytes / 1e6:.1f} MB",
         "snapshots": ", ".join(overview.snapshots) or "none",
         "clusters": f"{overview.clusters} with the preset {preset}; {overview.noise} rows are noise",

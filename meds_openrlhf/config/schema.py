@@ -61,7 +61,7 @@ class MemorySettings(Section, name="meds.memory"):
     """Number of Ray actors among which the memory's prompts are divided, each with one CPU on the driver's node."""
     remember: Literal["wrong", "right", "both", "none"] = "wrong"
     """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately. "none":
-    no rollouts, but how often each prompt was solved, which is always remembered."""
+    no rollouts, so that there is no penalty, but how often each prompt was solved, which is always remembered."""
     preset: Preset = "paper"
     """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", "equal" (equal vectors of
     meds.features.function), or "answers", which remembers final answers in place of layer logits and clusters equal
@@ -218,6 +218,11 @@ class MedsSettings(Section, name="meds"):
             memory.require_default(OVERRIDES, hint, preset)
             hint = 'concerns layer logits, but the preset "answers" remembers final answers.'
             features.require_default(("layers", "difference", "normalize", "function"), hint, preset)
+        if memory.remember == "none":
+            hint = f'must be "{ANSWERS}" for meds.memory.remember "none", which needs no layer logits.'
+            memory.require(memory.preset == ANSWERS, "preset", hint)
+            hint = 'does not apply to meds.memory.remember "none", of which there are no sizes.'
+            penalty.require_default(("shuffled",), hint, "meds.memory.remember")
         if memory.preset == EQUAL:
             hint = 'does not apply to the preset "equal", which clusters equal vectors.'
             memory.require_default(OVERRIDES, hint, "meds.memory.preset")

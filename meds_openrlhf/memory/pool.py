@@ -28,7 +28,6 @@ from meds_openrlhf.memory.successes import NO_COUNTS, Counts, counts_of_shards
 from meds_openrlhf.paths import MemoryPaths
 
 CLUSTERING = "clustering"  # the concurrency group (one thread of the actor) in which `recluster` runs
-OTHER_ROWS = "step: is already stored with other rows. Observe each step only once."
 # Prometheus gauges of each shard, with the labels ``run`` and ``shard``, which Ray exports from the pool's process.
 GAUGES = {
     "meds_memory_rows": "Rows that a shard of the memory holds.",
@@ -91,8 +90,6 @@ class MemoryPool:
         slowest = {part: max(answer.seconds[part] for answer in answers) for part in NO_TIME}
         seconds = {**slowest, "cluster": self._cluster_seconds}
         visits = {prompt: visit for answer in answers for prompt, visit in answer.visits.items()}
-        if visits.keys() != counts.keys():
-            raise ValueError(OTHER_ROWS)
         return MemoryAnswer(rows.column("sample").to_numpy(), label, size, stats, moments, seconds, visits)
 
     def snapshot(self, name: str) -> None:
@@ -149,14 +146,9 @@ def add_stats(stats: list[ShardStats]) -> ShardStats:
 
 
 def _in_order_of(rows: pa.RecordBatch, chosen: NDArray[np.int64], answer: MemoryAnswer) -> tuple[Any, Any]:
-    """Return a shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position.
-
-    Raises ValueError if the shard has stored this step with other rows.
-    """
+    """Return a shard's labels and sizes for ``rows[chosen]``, joined by the rollouts' indices, never by position."""
     wanted = rows.column("sample").to_numpy()[chosen]
     order, wanted_order = np.argsort(answer.sample), np.argsort(wanted)
-    if not np.array_equal(answer.sample[order], wanted[wanted_order]):
-        raise ValueError(OTHER_ROWS)
     positions = order[np.argsort(wanted_order)]
     return answer.label[positions], answer.size[positions]
 

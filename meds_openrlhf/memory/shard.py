@@ -36,7 +36,7 @@ from meds_openrlhf.memory.rows import (
     with_answer,
 )
 from meds_openrlhf.memory.sets import UNASSIGNED, Sets
-from meds_openrlhf.memory.successes import DECAY, NO_COUNTS, Counts, Successes, Visit
+from meds_openrlhf.memory.successes import DECAY, NO_COUNTS, Counts, Successes, Visit, require_counts
 from meds_openrlhf.paths import MemoryPaths
 
 GROUPS_AT_ONCE = 64  # clustered in one compiled call of some milliseconds, after which `observe` can run
@@ -200,14 +200,20 @@ class MemoryShard:
     def observe(self, step: int, rows: pa.RecordBatch, counts: Counts = NO_COUNTS) -> MemoryAnswer:
         """Label ``rows`` (columns of `memory.rows.incoming_schema`) from the rows stored before, then store them.
 
-        ``counts`` are of all responses to the step's prompts, and are stored too. Raises ValueError for other columns
-        or for a step before the last stored step (unless that step is stored), and OSError, with nothing stored, if the
-        write fails.
+        ``counts`` are of all responses to the step's prompts, and are stored too. Raises ValueError for other columns,
+        for counts that cannot be, and for a step before the last stored step, unless it is stored with the same rows
+        and counts; and OSError, with nothing stored, if the write fails.
         """
         with self._lock:
             history = self._opened()
             stored = self._log.stored(step) if step <= self._log.last_step else None
-            return self._observe_new(history, step, rows, counts) if stored is None else self._answer(stored)
+            if stored is None:
+                return self._observe_new(history, step, rows, counts)
+            known = {prompt: visit[:2] for prompt, visit in stored.visits.items()}
+            samples, wanted = (np.sort(batch.column("sample").to_numpy()) for batch in (stored.rows, rows))
+            if known != counts or not np.array_equal(samples, wanted):
+                raise ValueError(f"step={step}: is already stored with other rows. Observe each step only once.")
+            return self._answer(stored)
 
     def recluster(self) -> float:
         """Cluster the waiting groups and return the seconds taken. May run concurrently with `observe`."""
@@ -242,10 +248,18 @@ class MemoryShard:
         """Return the shard's statistics."""
         with self._lock:
             history = self._opened()
-            totals = len(history), history.prompts, history.clusters, history.noise
             successes = history.successes
-            solved = successes.visits, successes.prompts, successes.prompts_solved
-            return ShardStats(*totals, self._log.bytes, len(history.stale), *solved)
+            return ShardStats(
+                rows=len(history),
+                prompts=history.prompts,
+                clusters=history.clusters,
+                noise=history.noise,
+                bytes=self._log.bytes,
+                stale=len(history.stale),
+                visits=successes.visits,
+                visited=successes.visited,
+                solved=successes.solved,
+            )
 
     def labels(self, prompt: str, correct: bool = False) -> NDArray[np.int32]:
         """Return the labels of a prompt's rows, oldest first; empty for an unknown prompt."""
@@ -266,6 +280,7 @@ class MemoryShard:
             return self._answer(StoredStep(step, with_answer(step, rows, NO_LABELS, NO_LABELS), {}))
         if step < self._log.last_step:
             raise ValueError(f"step={step}: must not be below {self._log.last_step}, the last stored step.")
+        require_counts(counts)
         if not rows.schema.equals(incoming_schema(self._settings.layers)):
             raise ValueError(f"rows: columns {rows.schema.names} are not those of memory.rows.incoming_schema")
         rows = group_rows(rows)

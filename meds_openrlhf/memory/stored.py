@@ -98,7 +98,8 @@ class StoredMemory:
         transform = self.transform(meds)
         history = History(transform.dimensions(self.format.layers))
         parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
-        for step, rows in self.rows_by_step():
+        for step, rows, visits in all_steps(self.paths, self.schema):
+            history.successes.add(visits)
             sample, logits = rows.column("sample").to_numpy(), layer_logits_of(rows)
             history.add(groups_of(rows), transform(logits))
             parts.append((np.full(len(rows), step, np.int32), sample, logits))
@@ -143,7 +144,8 @@ class ClusterFacts:
 class Overview:
     """The contents of a memory. ``steps`` counts steps with rows; without rows the first and last step are None.
 
-    ``noise``: rows in no cluster; ``biggest``: the largest clusters first.
+    ``noise``: rows in no cluster; ``biggest``: the largest clusters first. ``visits`` were counted of ``visited``
+    prompts, of which ``solved`` had a right response.
     """
 
     prompts: int
@@ -158,6 +160,9 @@ class Overview:
     clusters: int
     noise: int
     biggest: list[ClusterFacts]
+    visits: int
+    visited: int
+    solved: int
 
 
 def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overview:
@@ -181,6 +186,9 @@ def survey(memory: StoredMemory, settings: MedsSettings, top: int = 10) -> Overv
         clusters=history.clusters,
         noise=history.noise,
         biggest=heapq.nlargest(top, _facts(rows), key=lambda cluster: cluster.size),
+        visits=history.successes.visits,
+        visited=history.successes.visited,
+        solved=history.successes.solved,
     )
 
 
@@ -194,11 +202,12 @@ def _facts(rows: LoadedRows) -> Iterator[ClusterFacts]:
 
 @dataclass
 class Verification:
-    """Counts of the verified rows and snapshots; ``damage`` has a line for each fault, which names the file."""
+    """Counts of what was verified; ``damage`` has a line for each fault, which names the file."""
 
     rows: int = 0
     snapshots: int = 0
     damage: list[str] = field(default_factory=list)
+    visits: int = 0
 
 
 def verify_memory(memory: StoredMemory) -> Verification:
@@ -239,8 +248,8 @@ def verify_memory(memory: StoredMemory) -> Verification:
         steps = {name: [key >> 32 for key in of_folder] for name, of_folder in keys.items()}
         state = snapshot.state
         for what, counts, present in (("rows", state.rows, steps), ("visits", state.visits, visits)):
-            for name, wanted in counts.items():
-                found = sum(step <= state.step for step in present.get(name, []))
+            for name in {**counts, **present}:
+                found, wanted = sum(step <= state.step for step in present.get(name, [])), counts.get(name, 0)
                 if found != wanted:
                     damage.append(f"{path}: expects {wanted} {what} in {name}, but {found} are present and undamaged")
-    return Verification(len(everything), len(snapshots), damage)
+    return Verification(len(everything), len(snapshots), damage, sum(map(len, visits.values())))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import shard_of
 
 DECAY = 0.9  # what a visit counts after each later one; this project's choice, not tuned
 MOST_RESPONSES = 1 << 31  # to a prompt in a step
+MOST_TEXT = 1 << 24  # bytes of a step's visits in a file, those of 300,000 prompts
 
 Counts = Mapping[str, tuple[int, int]]  # of one step, by the prompt's key: right responses, and all
 NO_COUNTS: Counts = {}
@@ -51,12 +52,12 @@ class Successes:
         self.visits = 0
 
     @property
-    def prompts(self) -> int:
+    def visited(self) -> int:
         """The number of prompts visited so far."""
         return len(self._of)
 
     @property
-    def prompts_solved(self) -> int:
+    def solved(self) -> int:
         """The number of prompts with a right response so far."""
         return len(self._solved)
 
@@ -78,6 +79,16 @@ class Successes:
         return None if found is None else found[0] / found[1]
 
 
+def require_counts(counts: Counts) -> None:
+    """Raise ValueError, naming the prompt, unless all are texts with 0 <= right <= responses, 0 < responses."""
+    for prompt, (right, responses) in counts.items():
+        if not isinstance(prompt, str):
+            raise ValueError(f"counts: the prompt {prompt!r} is not a text")
+        prompt.encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError
+        if not (type(right) is type(responses) is int and 0 <= right <= responses <= MOST_RESPONSES and responses):
+            raise ValueError(f"counts: {prompt!r} has {right!r} right of {responses!r} responses, in whole numbers")
+
+
 def visits_to_json(visits: Mapping[str, Visit]) -> str:
     """Return ``{"prompt": [right, responses, success], ...}``, for the log."""
     return json.dumps(visits, separators=(",", ":"))
@@ -85,17 +96,23 @@ def visits_to_json(visits: Mapping[str, Visit]) -> str:
 
 def visits_from_json(text: bytes) -> dict[str, Visit]:
     """Parse a step's visits. Raises ValueError for anything else."""
-    content = parse_json(text)
-    if not isinstance(content, dict):
-        raise ValueError("its visits are not an object")
-    visits = {}
-    for prompt, values in content.items():
-        if not (isinstance(values, list) and len(values) == len(Visit._fields)):
-            raise ValueError("a visit does not have three values")
-        right, responses, success = values
-        if not (type(right) is type(responses) is int and 0 <= right <= responses <= MOST_RESPONSES and responses):
-            raise ValueError(f"a visit has {right!r} right of {responses!r} responses")
-        if success is not None and not (type(success) in (int, float) and 0 <= success <= 1):
-            raise ValueError(f"a visit has the success {success!r}")
-        visits[prompt] = Visit(right, responses, success)
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"its visits have more than {MOST_TEXT:,} bytes")
+    content = parse_json(text, object_pairs_hook=_without_repeats)
+    if not isinstance(content, dict) or not all(
+        isinstance(values, list) and len(values) == len(Visit._fields) for values in content.values()
+    ):
+        raise ValueError("its visits are not an object of lists of three")
+    visits = {prompt: Visit(*values) for prompt, values in content.items()}
+    require_counts({prompt: visit[:2] for prompt, visit in visits.items()})
+    for visit in visits.values():
+        if visit.success is not None and not (type(visit.success) in (int, float) and 0 <= visit.success <= 1):
+            raise ValueError(f"a visit has the success {visit.success!r}")
     return visits
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a prompt of its visits is repeated")
+    return found

@@ -93,6 +93,7 @@ def method_in_words(config: RunConfig | None) -> str:
         f"entropy advantage {entropy}": entropy > 0,
         f"pass@{pass_at_k} advantages": pass_at_k,
         f"right responses weighed {meds.exploration.right_weight}": meds.exploration.right_weight != 1,
+        f"focal weights, gamma {meds.exploration.focal_gamma}": meds.exploration.focal_gamma,
         f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
         f"{meds.penalty.extras} extras": meds.penalty.extras,
     }
@@ -103,7 +104,9 @@ def _memory_in_words(meds: MedsSettings) -> str:
     if not meds.enabled:
         return "no memory"
     penalty, preset = meds.penalty, meds.memory.preset
-    if penalty.form == "weights":
+    if meds.memory.remember == "none":
+        words = "successes remembered, no errors"
+    elif penalty.form == "weights":
         words = f"MEDS by weights ({preset})"
     elif penalty.alpha == 0 or penalty.beta == 0:
         words = f"errors remembered ({preset}), no penalty"

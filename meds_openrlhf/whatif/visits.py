@@ -5,7 +5,8 @@ A visit is all responses to a prompt in a step. What was given or solved *before
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import without_template
 from meds_openrlhf.features.final_answer import same_answer_form
-from meds_openrlhf.memory.successes import Successes
+from meds_openrlhf.memory.log import all_steps
+from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.memory.successes import Successes, Visit
+from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.run import NONE, codes_of, logged_rollouts
 
 
@@ -36,6 +40,7 @@ class Visits:
     stored: NDArray[np.int64]  # (n,): the size of the rollout's cluster in the run's memory, 0 without one
     prompts: list[str]  # keys
     texts: list[str]  # of the prompts
+    remembered: Mapping[int, Mapping[str, Visit]] = field(default_factory=dict)  # by step and key, of the run's memory
 
     @cached_property
     def size(self) -> NDArray[np.int64]:
@@ -75,14 +80,17 @@ class Visits:
 
     @cached_property
     def success(self) -> NDArray[np.float64]:
-        """The success (V,) that a memory remembers from the earlier visits, 0 at the first."""
+        """The success (V,) that the run's memory remembered, or would have, from the earlier visits; 0 at the first.
+
+        The run's own knows groups that dynamic filtering dropped, which are in no log.
+        """
         found, memory = np.zeros(len(self.step)), Successes()
-        for place, (prompt, right, size) in enumerate(
-            zip(self.prompt.tolist(), self.right.tolist(), self.size.tolist())
-        ):
-            visits = memory.visits_of({self.prompts[prompt]: (right, size)})
-            found[place] = visits[self.prompts[prompt]].success or 0.0
+        rows = zip(self.step.tolist(), self.prompt.tolist(), self.right.tolist(), self.size.tolist())
+        for place, (step, prompt, right, size) in enumerate(rows):
+            key = self.prompts[prompt]
+            visits = memory.visits_of({key: (right, size)})
             memory.add(visits)
+            found[place] = self.remembered.get(step, visits).get(key, visits[key]).success or 0.0
         return found
 
     @cached_property
@@ -117,4 +125,12 @@ def read_visits(run: Path) -> Visits:
         stored=stored.astype(np.int64),
         prompts=prompts,
         texts=[shown[key] for key in prompts],
+        remembered=_remembered(RunPaths(run)),
     )
+
+
+def _remembered(run: RunPaths) -> dict[int, dict[str, Visit]]:
+    if not run.memory.format.exists():
+        return {}
+    memory = open_memory(run.root)
+    return {stored.step: stored.visits for stored in all_steps(memory.paths, memory.schema)}

@@ -274,7 +274,8 @@ def test_visits_that_cannot_be_are_damage(tmp_path: Path) -> None:
     for text in (
         "[]", "{", '{"p": 1}', '{"p": [1, 8]}', '{"p": [9, 8, 0.5]}', '{"p": [0, 0, 0.5]}', '{"p": [1, 8, 1.5]}',
         '{"p": [1, 8, NaN]}', '{"p": [true, 8, 0.5]}', '{"p": [1, 8.0, 0.5]}', '{"p": [-1, 8, 0.5]}', "[" * 5_000,
-        '{"p": [1, 99999999999999999999, null]}',
+        '{"p": [1, 99999999999999999999, null]}', '{"\\ud800": [1, 8, null]}', '{"p": [1, 8, 0], "p": [1, 8, 0]}',
+        f'{{"{"p" * (1 << 24)}": [1, 8, null]}}',
     ):  # fmt: skip
         rewritten(path, [one], of_batch={**sound, VISITS: text})
         with pytest.raises(MemoryCorruptionError, match=r"000000\.arrow: is damaged"):

@@ -85,8 +85,8 @@ class ExperienceMaker(Estimators):
     ) -> StepResult:
         """Make a step's experiences from its samples, of which the last ``extras`` were dropped by the filter.
 
-        ``generated``: tokens that engines generated for the step. ``dropped``: the prompts of other groups that were
-        dropped, with their right and all responses. Replaces OpenRLHF's ``make_experience_batch``.
+        ``generated``: tokens that engines generated for the step. ``dropped``: the prompts of groups that are not
+        trained on, with their right and all responses. Replaces OpenRLHF's ``make_experience_batch``.
         """
         experiences = self.make_experience(self.split_rollout_samples(samples))
         order = SampleOrder(experiences)
@@ -106,7 +106,7 @@ class ExperienceMaker(Estimators):
             pull, was_solved = np.abs(trained.outcomes()), rollouts.grouped(rollouts.success) > 1 / 2
             metrics["rollout/pull_on_solved"] = float(pull[was_solved].sum() / (pull.sum() or 1.0))
         if self.args.algo.dynamic_filtering_enable:
-            metrics["rollout/dropped_groups"] = float(len(dropped) + extras // rollouts.group)
+            metrics["rollout/dropped_groups"] = float(len(dropped))
         return StepResult(trained.experiences, rollouts, metrics)
 
     def _take_recorded(self, order: SampleOrder) -> Recorded:

@@ -31,10 +31,10 @@ from meds_openrlhf.training.step.samples import is_right
 class Rollouts:
     """What a step trains on; the last ``extras`` samples are of groups that dynamic filtering dropped.
 
-    ``dropped`` has the prompt's text of each other group that it dropped, with the right and all responses. ``tokens``
-    were generated for it, those of dropped prompts included, in ``seconds``. ``pass_rate``: a hundred times the
-    responses of prompts that passed the filter over the prompts, None without prompts. ``state``: the data's after this
-    step, for a checkpoint.
+    ``dropped``: the prompt's text of each group that was generated and is not trained on, with its right and all
+    responses. ``tokens`` were generated for it, those of dropped prompts included, in ``seconds``. ``pass_rate``: a
+    hundred times the responses of prompts that passed the filter over the prompts, None without prompts. ``state``: the
+    data's after this step, for a checkpoint.
     """
 
     samples: FlatSamples
@@ -108,12 +108,13 @@ class RolloutGenerator:
         started, episode = time.perf_counter(), self._episode
         samples, pass_rate = self._next_samples()
         if not samples:
+            self._drop(self._spares)
             return None
         self._steps_left -= 1
         even, tokens = even_batch(self.args), self._tokens
         extras = len(self._spares) // even * even
-        each = self.args.rollout.n_samples_per_prompt
-        dropped = self._dropped + [(spare.prompts[0], 0, each) for spare in self._spares[extras::each]]
+        self._drop(self._spares[extras:])
+        dropped = self._dropped
         samples = samples + self._spares[:extras]
         self._settle_log_probs(samples)
         self._tokens, self._dropped = 0, []
@@ -199,7 +200,14 @@ class RolloutGenerator:
         if surplus:
             skipped = f"skipping the epoch's last {surplus} responses: the last step needs a multiple of {even}"
             self._tell_once("surplus", skipped)
+        self._drop(samples[len(samples) - surplus :])
         return samples[: len(samples) - surplus]
+
+    def _drop(self, samples: list[Experience]) -> None:
+        """Count groups that are not trained on."""
+        each = self.args.rollout.n_samples_per_prompt
+        for group in (samples[begin : begin + each] for begin in range(0, len(samples), each)):
+            self._dropped.append((group[0].prompts[0], self._right_of(group), each))
 
     def _tell_once(self, what: str, message: str) -> None:
         if what not in self._told:
@@ -262,7 +270,7 @@ class RolloutGenerator:
         return not lowest < sum(scores) / len(scores) < highest
 
     def _right_of(self, experiences: list[Experience]) -> int:
-        """Return how many of a prompt's responses, which have scores, are right."""
+        """Return how many of a prompt's responses are right."""
         return sum(int(is_right(experience, self._threshold).sum()) for experience in experiences)
 
     def _options(self, samples: int, temperature: float, with_log_probs: bool) -> dict[str, Any]:

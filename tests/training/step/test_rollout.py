@@ -208,16 +208,19 @@ def test_groups_without_a_right_answer_follow_in_whole_mini_batches(extras: int,
     assert step.tokens == consumed * SAMPLES * int(samples[0].action_mask.sum())
 
 
-def test_tokens_of_an_epochs_end_without_a_step_count_for_the_next_step() -> None:
+@pytest.mark.parametrize("extras", [0, 4])
+def test_an_epochs_end_without_a_step_counts_for_the_next_step(extras: int) -> None:
     """Of 40 prompts 20 pass: two batches of 8, and 4 that fill no mini-batch."""
     args = arguments(8, 8, filtering=True, even_batch=8 * SAMPLES)
-    generator = make_generator(InstantFleet(), args, 40)
+    generator = make_generator(InstantFleet(), args, 40, penalty=PenaltySettings(extras=extras))
     steps = [step for _ in range(3) if (step := generator.generate())]
     assert [len(step.samples) // SAMPLES for step in steps] == [8, 8, 8]
     each = int(steps[0].samples[0].action_mask.sum()) * SAMPLES
     consumed = [0, *(step.state["total_consumed_prompts"] for step in steps)]
     assert [step.tokens for step in steps] == [(after - before) * each for before, after in pairwise(consumed)]
     assert steps[2].state["episode"] == 1
+    groups = [len(step.samples) // SAMPLES + len(step.dropped) for step in steps]  # 8 extras are no whole mini-batch
+    assert groups == [after - before for before, after in pairwise(consumed)]
 
 
 def test_the_last_engine_gets_the_policys_weights_after_its_restart() -> None:

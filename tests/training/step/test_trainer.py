@@ -16,6 +16,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.schema import MedsSettings, PolicySettings
 from meds_openrlhf.features.moments import DiversityTracker, Moments
 from meds_openrlhf.memory.pool import MemoryPool
+from meds_openrlhf.memory.shard import ShardStats
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.training.control import RunControl, StepReport
@@ -70,12 +71,14 @@ class RecordingPool:
     def __init__(self) -> None:
         self.snapshots: list[str] = []
         self.restored: list[str | None] = []
+        self.visits = 1
 
     def snapshot(self, name: str) -> None:
         self.snapshots.append(name)
 
-    def restore(self, name: str | None) -> None:
+    def restore(self, name: str | None) -> ShardStats:
         self.restored.append(name)
+        return ShardStats(visits=self.visits)
 
     def prune_snapshots(self, keep: set[str]) -> None:
         self.snapshots = [name for name in self.snapshots if name in keep]
@@ -160,6 +163,11 @@ def test_the_memory_goes_back_to_the_checkpoints_moment_or_to_its_beginning(trai
     state = resume_from(trainer, {"global_step": 3, "memory_snapshot": "global_step3", "best_eval_metric_value": 0.7})
     assert (state["episode"], trainer.best_eval_metric_value) == (0, 0.7)
     assert trainer._context.pool.restored == [None, "global_step3"]
+    assert not [news for news in news_of(trainer) if "begin empty" in str(news)]
+    trainer._context.pool.visits = 0
+    resume_from(trainer, {"global_step": 3, "memory_snapshot": "global_step3"})
+    (news,) = news_of(trainer)
+    assert news == "the memory of global_step3 was written by a version that counted no successes: they begin empty"
     assert trainer.actor_model_group.calls[-1] == "broadcast_to_vllm"  # the engines loaded other weights
     with pytest.raises(ConfigError, match="was saved without a memory"):
         resume_from(trainer, {"global_step": 3})
@@ -219,8 +227,8 @@ def test_a_step_makes_experiences_trains_on_them_and_sends_the_weights(
     trainer._context = replace(trainer._context, meds=meds)
     trainer.experience_maker = SimpleNamespace(make_step=lambda *words: made.append(words) or result)
     trainer._compute_rollout_stats = lambda experiences: {"reward": float(len(experiences))}
-    metrics = trainer.step(Rollouts("samples", tokens=70, extras=2, seconds=0.5), 5)
-    assert made == [("samples", 5, 70, 2)]
+    metrics = trainer.step(Rollouts("samples", tokens=70, extras=2, dropped=[("p", 8, 8)], seconds=0.5), 5)
+    assert made == [("samples", 5, 70, 2, [("p", 8, 8)])]
     groups = {"policy": trainer.actor_model_group, "critic": trainer.critic_model_group}
     for role, group in groups.items():
         fit = ["append ['of this step']", "fit"] if role in trained else []
