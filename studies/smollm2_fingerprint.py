@@ -291,7 +291,7 @@ def rand_by_prompt(labels: NDArray[Any], truth: NDArray[Any], prompt: NDArray[An
 
 
 def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled: bool = False) -> pd.DataFrame:
-    """Return by prompt the summed `penalty_effect` of visits 2 and 3 with right and wrong responses, and their number."""
+    """Return by prompt the summed `penalty_effect` of visits 2 and 3 with right and wrong responses, and the number."""
     import tempfile
 
     from meds_openrlhf import (
@@ -323,11 +323,11 @@ def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled
             answer = memory.observe(int(visit), batch)
             sizes = np.zeros(len(of_visit), np.int64)
             sizes[answer.sample] = answer.size
-            groups = sizes.reshape(-1, GROUP), right.reshape(-1, GROUP)
+            grouped: NDArray[np.integer] = sizes.reshape(-1, GROUP)
             if is_shuffled:
                 has_row = np.isin(np.arange(len(of_visit)), kept).reshape(-1, GROUP)
-                groups = shuffled(groups[0], has_row, [SEED, int(visit)]), groups[1]
-            for prompt, of_group, correct in zip(of_visit["prompt"].iloc[::GROUP], *groups):
+                grouped = shuffled(grouped, has_row, [SEED, int(visit)])
+            for prompt, of_group, correct in zip(of_visit["prompt"].iloc[::GROUP], grouped, right.reshape(-1, GROUP)):
                 if visit > 1 and correct.any() and not correct.all():
                     raw = correct[None].astype(np.float64)
                     shaped = shaped_reward(raw, cluster_penalty(of_group[None], alpha=0.1, beta=0.2), correct[None])
@@ -396,7 +396,7 @@ def judge(out: Path) -> None:
             "groups": int(effects["count"].sum()), "amplitude": resampled(effects, amplitude) if len(effects) else None,
         }  # fmt: skip
     tables.append(("M3, amplitude of the penalty", pd.DataFrame(
-        [[name, line["groups"], *map(_shown, line["amplitude"] or [np.nan] * 3)] for name, line in numbers["M3"].items()],
+        [[name, of["groups"], *map(_shown, of["amplitude"] or [np.nan] * 3)] for name, of in numbers["M3"].items()],
         columns=["memory", "groups", "amplitude", "low", "high"],
     )))  # fmt: skip
     reads = numbers["M2"]["first, equal answers"]["last 15"]["gain"]
