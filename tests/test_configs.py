@@ -60,6 +60,14 @@ def test_every_model_has_every_method_and_neighbours_differ_only_in_it(model: st
     assert (alpha, beta) == ((0, 0.02 if small else 0.1), (None, 0.04 if small else 0.2))
 
 
+def test_the_real_model_has_dapo_and_meds_which_differ_only_in_the_penalty() -> None:
+    assert {path.name for path in (CONFIGS / "smollm2-135m").glob("*.yaml")} == {"dapo.yaml", "meds.yaml"}
+    penalty = differences("smollm2-135m", "dapo", "meds")
+    assert penalty.keys() == {"meds.run_dir", "meds.penalty.alpha", "meds.penalty.beta"}
+    for name in yaml.safe_load(RIVALS.read_text()):
+        load_config(CONFIGS / "smollm2-135m" / "dapo.yaml", ["--variant", f"{RIVALS}:{name}"])
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", METHODS)
 def test_the_papers_settings(model: str, method: str) -> None:
