@@ -44,6 +44,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
 ASK = " Think step by step: write an equation for each step, and the answer at the end."
 SUFFIX = " Give the result as your final answer. Do not include units."
 COVERED = 0.6
+TASKS = ("chain_sum", "gsm_symbolic")
 PRESETS = ("paper", "reference", "robust", "answers")
 RESAMPLES = 2_000
 
@@ -81,7 +83,7 @@ def problems(task: str) -> Iterator[dict[str, str]]:
 
 
 def sample(model: Path, out: Path) -> None:
-    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response."""
+    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response. Tasks that it has stay."""
     from transformers import AutoTokenizer
     from vllm import LLM, SamplingParams
 
@@ -114,8 +116,15 @@ def sample(model: Path, out: Path) -> None:
             yield found
 
     out.mkdir(parents=True, exist_ok=True)
-    with (out / "rollouts.jsonl").open("w", encoding="utf-8") as file:
-        for task in ("chain_sum", "gsm_symbolic"):
+    path = out / "rollouts.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    written = Counter(json.loads(line)["task"] for line in lines)
+    done = {task for task, count in written.items() if count == PROMPTS * VISITS * GROUP}
+    path.write_text("".join(line for line in lines if json.loads(line)["task"] in done), encoding="utf-8")
+    with path.open("a", encoding="utf-8") as file:
+        for task in TASKS:
+            if task in done:
+                continue
             chosen: list[dict[str, str]] = []
             screened, source = 0, problems(task)
             while len(chosen) < PROMPTS:
@@ -183,7 +192,8 @@ def record(model: Path, out: Path) -> None:
 
 def read_rollouts(out: Path) -> pd.DataFrame:
     """Read the rollouts."""
-    return pd.DataFrame(map(json.loads, (out / "rollouts.jsonl").open(encoding="utf-8")))
+    with (out / "rollouts.jsonl").open(encoding="utf-8") as file:
+        return pd.DataFrame(map(json.loads, file))
 
 
 # ── truths, arms and metrics ──

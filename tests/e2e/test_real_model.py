@@ -26,10 +26,11 @@ def test_the_published_model_is_trained_with_its_template(tmp_path: Path, cluste
     script, assets = REPOSITORY / "examples" / "smollm2.py", tmp_path / "assets"
     subprocess.run([sys.executable, script, "convert", assets / "published"], check=True)
     problems = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import smollm2; from itertools import islice; from pathlib import "
-        "Path; smollm2.write_problems(Path(sys.argv[2]), [*islice(smollm2.problems('chain_sum', 1, starts=False), 4)], 0)"
+        "import smollm2, itertools, pathlib; all = smollm2.problems('chain_sum', 1, starts=False);"
+        "drawn = itertools.islice(all, 4);"
+        f"smollm2.write_problems(pathlib.Path({str(assets / 'train.jsonl')!r}), [*drawn], 0)"
     )
-    subprocess.run([sys.executable, "-c", problems, script.parent, assets / "train.jsonl"], check=True)
+    subprocess.run([sys.executable, "-c", problems], cwd=script.parent, check=True)
     small = [f"--actor.model_name_or_path={assets}/published", f"--data.prompt_dataset={assets}/train.jsonl"]
     small += ["--rollout.batch_size=2", "--rollout.n_samples_per_prompt=4", "--train.batch_size=8"]
     small += ["--rollout.micro_batch_size=4", "--train.micro_batch_size=4", "--rollout.max_new_tokens=32"]
