@@ -115,10 +115,8 @@ class WhatIf:
     def sentences(self) -> list[str]:
         """What the run does, in words."""
         if self.peak is None:
-            return [
-                "No prompt is visited twice, so nothing can be said of what comes back or of a peak.",
-                *self._pairs(),
-            ]
+            unknown = "No prompt is visited twice, so nothing can be said of what comes back or of a peak."
+            return [unknown, *self._pairs(), *self._spent()]
         verdict = verdict_of(self.peak)
         if (self.visits.right > 0).all():
             verdict = (
@@ -133,10 +131,14 @@ class WhatIf:
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]
         share, (low, high) = self.recurrence.share, self.recurrence.interval
-        more = "more than" if share > high else "less than" if share < low else "as"
+        more, so = "as", "as those of a policy that does not change"
+        if share > high:
+            more, so = "more than", "the policy repeats itself"
+        elif share < low:
+            more, so = "less than", "no sign that the policy repeats itself"
         return [
             f"{share:.0%} of wrong answers were given to their prompt before, {more} if each visit drew from the "
-            f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%})."
+            f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%}): {so}."
         ]
 
     def _pairs(self) -> list[str]:
