@@ -91,7 +91,9 @@ def sample(model: Path, out: Path) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     locator = AnswerLocator(tokenizer, PATTERN)
-    engine = LLM(str(model), dtype="float32", max_model_len=512, max_num_seqs=64, enforce_eager=True)
+    # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
+    at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
+    engine = LLM(str(model), dtype="float32", enforce_eager=True, **at_once)
 
     def responses(chosen: Sequence[dict[str, str]], n: int, seed: int) -> Iterator[list[dict[str, Any]]]:
         prompts = [

@@ -135,7 +135,7 @@ class WhatIf:
         if share > high:
             more, so = "more than", "the policy repeats itself"
         elif share < low:
-            more, so = "less than", "no sign that the policy repeats itself"
+            more, so = "less than", "a share below says nothing"
         return [
             f"{share:.0%} of wrong answers were given to their prompt before, {more} if each visit drew from the "
             f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%}): {so}."
@@ -146,7 +146,8 @@ class WhatIf:
         if equal is None or distinct is None:
             return []
         return [
-            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group with any has {distinct:.1f} distinct."
+            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group with wrong answers has {distinct:.1f} "
+            "distinct."
         ]
 
     def _spent(self) -> list[str]:
@@ -167,16 +168,18 @@ class WhatIf:
 
     def _table(self) -> str:
         head = ["method", "amplitude", "cosine", "on errors seen before", "on solved prompts", ""]
-        rows = [head]
+        shares = shares_of(self.visits, self.baseline)
+        without = ["--" if share is None else f"{share:.0%}" for share in shares]
+        rows = [head, ["(none)", "0.00", "1.00", *without, "GRPO's advantages, as they are"]]
         for method in self.methods:
             numbers = [method.amplitude, method.cosine]
-            shares = [method.seen_before, method.solved]
             cells = ["--" if number is None else f"{number:.2f}" for number in numbers]
-            cells += ["--" if share is None else f"{share:.0%}" for share in shares]
-            nothing = "changes nothing here: " if method.changes_nothing else ""
+            cells += ["--" if share is None else f"{share:.0%}" for share in (method.seen_before, method.solved)]
+            here = "here" if self.visits.come_back or method.amplitude else "here, as no prompt comes back"
+            nothing = f"changes nothing {here}: " if method.changes_nothing else ""
             rows.append([method.name, *cells, nothing + method.words])
-        said = f"how far each method moves the advantages of these rollouts (below {NOTHING:g}: changes nothing)"
-        return f"{said}\n{aligned(rows, '<>>>><')}"
+        said = f"how far each method moves the advantages of these rollouts (below {NOTHING:g}: changes nothing"
+        return f"{said}; far is not better)\n{aligned(rows, '<>>>><')}"
 
     def _prompts(self) -> list[str]:
         moving: Sequence[Moved] = [method for method in self.methods if not method.changes_nothing]
@@ -185,7 +188,7 @@ class WhatIf:
         most = max(moving, key=lambda method: method.amplitude or 0.0)
         texts = dict(zip(self.visits.prompts, self.visits.texts))
         rows = [[f"{share:.0%}", shortened(texts[key])] for key, share in list(most.prompts.items())[:LISTED]]
-        return [f"what {most.name} changes, by prompt\n{aligned(rows, '><')}"]
+        return [f"what {most.name}, which moves them farthest, changes by prompt\n{aligned(rows, '><')}"]
 
 
 def shortened(text: str) -> str:

@@ -23,6 +23,7 @@ def test_a_run_that_collapses_says_which_checkpoint_to_keep(meds: Meds) -> None:
     assert "100% of wrong answers were given to their prompt before, " in page
     assert "pass@4  ████" in page
     assert "changes nothing here: " in page
+    assert "\n(none)             0.00    1.00 " in page
     assert sorted(path.name for path in Path().iterdir()) == ["dump.jsonl", "found.json"]
     found = json.loads(Path("found.json").read_text())
     assert [method["name"] for method in found["methods"]] == NAMES
@@ -51,6 +52,8 @@ def test_without_second_visits_what_needs_time_is_null_and_the_page_says_why(med
     dump = write_dump(Path("dump.jsonl"), {"a": "rxyx", "b": "rrxx", "c": "rrrr"})
     page = meds.output("whatif", dump, "--json", "found.json")
     assert "\nNo prompt is visited twice, so nothing can be said of what comes back or of a peak.\n" in page
+    assert "\n33% of groups give no advantages.\n" in page
+    assert "changes nothing here, as no prompt comes back: the paper's penalty" in page
     found = json.loads(Path("found.json").read_text())
     timed = ("recurrence", "recurrence_null", "peak_step", "fall", "collapses")
     assert {name: found["collapse"][name] for name in timed} == dict.fromkeys(timed)
