@@ -168,9 +168,9 @@ def measure_visits(sizes: Sizes, rounds: int, folder: Path) -> Iterator[Line]:
         assert np.array_equal(answers["plain"].label, answers["counted"].label)
     for memory in (plain, counted, alone):
         memory.shard.close()
-    more = np.subtract(found["counted"], found["plain"])[1:].tolist()
-    yield Line(f"visits of {sizes.per_step} prompts with 16 responses, beside rows", more, at_most=5)
-    yield Line("visits alone", found["alone"][1:], at_most=5)
+    prompts_and_responses = f"{sizes.per_step} prompts with 16 responses"
+    yield Line(f"step with visits, {prompts_and_responses}", found["counted"][1:], "ms", found["plain"][1:])
+    yield Line(f"visits alone, {prompts_and_responses}", found["alone"][1:], at_most=5)
 
 
 def measure_snapshot(sizes: Sizes, rounds: int, folder: Path) -> Line:

@@ -14,6 +14,7 @@ from benchmarks.table import Line
 PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 EQUAL = "its labels equal to the reference's where 2 of 3 agree"
 MEMORY = [f"{name}, 16 stored" for name in ("step", EQUAL, "clustering")]
+MEMORY += [f"{what}, 8 prompts with 16 responses" for what in ("step with visits", "visits alone")]
 MEMORY += ["snapshot, 32 prompts of 16 rows", "restart, 512 rows in 8 files"]
 FIRST_COLUMN = {
     "generation": ["8"] * 3 + ["64"] * 3,
