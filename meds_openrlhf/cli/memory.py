@@ -85,7 +85,8 @@ def verify(arguments: argparse.Namespace, _rest: list[str]) -> int:
     for line in report.damage:
         print(f"damage: {line}")
     verdict = f"{len(report.damage)} damaged" if report.damage else "sound"
-    print(f"{report.rows} rows, {report.visits} visits, {report.snapshots} snapshots: {verdict}")
+    visits = f", {report.visits} visits" if report.visits else ""  # none in memories of earlier versions
+    print(f"{report.rows} rows{visits}, {report.snapshots} snapshots: {verdict}")
     return 1 if report.damage else 0
 
 
@@ -148,11 +149,12 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
         "prompts": overview.prompts,
         "rows": f"{rows} ({overview.wrong} wrong, {overview.right} right)",
         "steps": f"{overview.steps}{steps}",
-        "successes": f"{overview.visits} visits of {overview.visited} prompts, of which {overview.solved} were solved",
         "files": f"{overview.files}, {overview.bytes / 1e6:.1f} MB",
         "snapshots": ", ".join(overview.snapshots) or "none",
         "clusters": f"{overview.clusters} with the preset {preset}; {overview.noise} rows are noise",
     }
+    if overview.visits:  # none in memories of earlier versions
+        facts["successes"] = f"{overview.visits} visits of {overview.visited} prompts, {overview.solved} solved"
     table = [("size", "share", "steps", "verdict", "prompt")]
     for cluster in overview.biggest:
         text = " ".join(texts.get(cluster.prompt, "").split())

@@ -56,12 +56,13 @@ def test_inspect_lists_the_biggest_clusters_and_their_prompt(run: RunPaths, meds
     assert out[:3] == ["prompts    6", f"rows       {rows} ({rows} wrong, 0 right)", "steps      6, from 1 to 6"]
     assert out[4] == "snapshots  global_step3"
     assert "with the preset robust" in out[5]
-    assert out[7].split() == ["size", "share", "steps", "verdict", "prompt"]
-    assert len(out) == 10
-    number = int(out[8].split(" + ")[0][-1])
+    assert out[6].startswith("successes  30 visits of ")
+    assert out[8].split() == ["size", "share", "steps", "verdict", "prompt"]
+    assert len(out) == 11
+    number = int(out[9].split(" + ")[0][-1])
     # Without the line that all prompts begin with.
-    assert f"{prompt_key(question(number))}  {number} + {number}? xxxx" in out[8]
-    assert out[8].endswith("x…")
+    assert f"{prompt_key(question(number))}  {number} + {number}? xxxx" in out[9]
+    assert out[9].endswith("x…")
 
 
 def test_inspect_for_programs_or_by_other_presets(run: RunPaths, meds: Meds) -> None:
@@ -80,7 +81,7 @@ def test_inspect_for_programs_or_by_other_presets(run: RunPaths, meds: Meds) -> 
 
 def test_verify_says_sound_or_what_is_not(run: RunPaths, meds: Meds) -> None:
     rows = sum(map(len, stream(6)))
-    assert meds.output("memory", "verify", run.root) == f"{rows} rows, 1 snapshots: sound\n"
+    assert meds.output("memory", "verify", run.root) == f"{rows} rows, 30 visits, 1 snapshots: sound\n"
     file = files_of(run.memory.root, shard=1)[0]
     content = file.read_bytes()
     file.write_bytes(content[:1200] + bytes([content[1200] ^ 0x55]) + content[1201:])

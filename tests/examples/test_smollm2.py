@@ -4,6 +4,7 @@ import importlib.util
 import json
 import random
 import re
+import sys
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +20,7 @@ def recipe() -> ModuleType:
     spec = importlib.util.spec_from_file_location("smollm2", path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules["smollm2"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -39,12 +40,18 @@ def test_worked_solutions_end_in_the_answers_box(recipe: ModuleType, task: str) 
 
 @pytest.mark.needs("reasoning_gym")
 def test_no_template_is_in_the_start_and_in_the_problems(recipe: ModuleType) -> None:
-    def shapes(starts: bool) -> set[str]:
-        """Questions without their numbers and names."""
-        drawn = islice(recipe.problems("gsm_symbolic", 5, starts=starts), 300)
-        return {re.sub(r"[A-Z]\w+|[^a-z ]", "", problem.question)[-60:] for problem in drawn}
+    import reasoning_gym
 
-    assert not shapes(True) & shapes(False)
+    drawn = reasoning_gym.create_dataset("gsm_symbolic", size=20_000, seed=5)
+    template = {drawn[number]["question"]: drawn.task_indices[number] for number in range(300)}
+
+    def templates(starts: bool) -> set[int]:
+        found = islice(recipe.problems("gsm_symbolic", 5, starts=starts), 100)
+        questions = (problem.question.removesuffix(recipe.ASK) + recipe.SUFFIX for problem in found)
+        return {template[question] for question in questions}
+
+    assert not templates(True) & templates(False)
+    assert min(len(templates(True)), len(templates(False))) > 20
 
 
 @pytest.mark.needs("reasoning_gym")

@@ -195,8 +195,8 @@ def test_whatever_is_asked_first_a_new_process_has_read_the_log(tmp_path: Path) 
     prompt = batches[0].column("prompt")[0].as_py()
     questions = (
         lambda one: one.stats().rows,
-        lambda one: one.observe(4, batches[3]).moments.count,
-        lambda one: one.observe(4, batches[3]).moments.scatter.round(6).tolist(),
+        lambda one: one.observe(4, batches[3], counts_of(batches[3])).moments.count,
+        lambda one: one.observe(4, batches[3], counts_of(batches[3])).moments.scatter.round(6).tolist(),
         lambda one: answered(one.observe(2, batches[1], counts_of(batches[1]))),
         lambda one: one.labels(prompt).tolist(),
         lambda one: one.snapshot(),
