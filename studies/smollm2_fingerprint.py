@@ -195,7 +195,8 @@ def record(model: Path, out: Path) -> None:
 def read_rollouts(out: Path) -> pd.DataFrame:
     """Read the rollouts."""
     with (out / "rollouts.jsonl").open(encoding="utf-8") as file:
-        return pd.DataFrame(map(json.loads, file))
+        found = pd.DataFrame(map(json.loads, file))
+    return found.assign(answer=found["answer"].astype(object).where(found["answer"].notna(), None))
 
 
 # ── truths, arms and metrics ──
@@ -356,7 +357,8 @@ def judge(out: Path) -> None:
     rollouts, rows = read_rollouts(out), np.load(out / "rows.npz")
     rollouts["form"] = [answer and same_answer_form(answer) for answer in rollouts["answer"]]
     rollouts["first"], rollouts["log_prob"] = rows["first"], rows["log_prob"]
-    rollouts = rollouts.join(pd.DataFrame([truths_of(text) for text in rollouts["response"]]), rsuffix="_equation")
+    truths_by_row = pd.DataFrame([truths_of(text) for text in rollouts["response"]])
+    rollouts = rollouts.join(truths_by_row.rename(columns={"first": "first_equation"}))
     rollouts["length"] = rollouts["ids"].map(len)
     logits = rows["layer_logits"]
     is_wrong = ~rollouts["correct"] & rollouts["answer"].notna() & np.isfinite(logits).all(axis=1)
