@@ -179,7 +179,7 @@ def test_focal_weights_of_a_run_that_loses_its_policy_are_those_of_all_visits_be
         remembered += sum(visits[prompt].success is not None for prompt in groups.groups)
         assert lines[step]["rollout/dropped_groups"] == len(visits) - len(groups)
         known.add(visits)
-        assert lines[step]["meds/coverage"] == known.prompts_solved / known.prompts
+        assert lines[step]["meds/coverage"] == known.solved / known.visited
     assert set(lines) == set(rollouts.groups)
     assert remembered > 0
     assert any(line["rollout/dropped_groups"] > 0 for line in lines.values())
