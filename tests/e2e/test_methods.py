@@ -153,7 +153,10 @@ def test_focal_weights_of_a_run_that_loses_its_policy_are_those_of_all_visits_be
     paths = RunPaths(tmp_path / "run")
     options = ("--algo.dynamic_filtering_enable=true", "--train.num_episodes=2", "--ckpt.save_steps=2")
     options += ("--meds.memory.preset=answers", "--meds.memory.remember=none")
-    train = command(assets, paths.root, *SMALL, *options, *rivals("focal"), method="dapo")
+    # Of two responses, often both are right or none.
+    twos = [f"--{name}_batch_size=4" for name in ("train.micro", "rollout.micro")] + ["--train.batch_size=4"]
+    twos.append("--rollout.n_samples_per_prompt=2")
+    train = command(assets, paths.root, *SMALL, *twos, *options, *rivals("focal"), method="dapo")
     first = start(train)
     wait_for_step(StepLog(paths.metrics), 3, first)
     os.kill(ray_process(first.pid, "PolicyActor").pid, signal.SIGKILL)
