@@ -46,6 +46,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +133,14 @@ def sample(model: Path, out: Path) -> None:
             while len(chosen) < PROMPTS:
                 drawn = [next(source) for _ in range(PROMPTS)]
                 for each, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
-                    if sum(one["correct"] for one in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
+                    if sum(response["correct"] for response in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
                         chosen.append(each)
                 screened += len(drawn)
             print(f"{task}: {len(chosen)} of {screened} problems", flush=True)
             for visit in range(1, VISITS + 1):
                 for found in responses(chosen, GROUP, SEED + 1000 * visit):
-                    for one in found:
-                        file.write(json.dumps({"visit": visit, **one}) + "\n")
+                    for response in found:
+                        file.write(json.dumps({"visit": visit, **response}) + "\n")
                 print(f"{task}: visit {visit} of {VISITS}", flush=True)
 
 
@@ -352,7 +353,7 @@ def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled
 def judge(out: Path) -> None:
     """Write ``numbers.json``, and the tables and the verdict of the rule to ``report.md``."""
     from meds_openrlhf.features.final_answer import same_answer_form
-    from meds_openrlhf.stats.presentation import markdown
+    from meds_openrlhf.stats.presentation import markdown, shown
 
     rollouts, rows = read_rollouts(out), np.load(out / "rows.npz")
     rollouts["form"] = [answer and same_answer_form(answer) for answer in rollouts["answer"]]
@@ -374,7 +375,7 @@ def judge(out: Path) -> None:
         "rollouts": len(rollouts), "right": float(rollouts["correct"].mean()), "wrong_with_answer": int(is_wrong.sum()),
         "counted": int(counted.sum()), "covered": covered.to_dict(), "M1": {}, "M2": {}, "M3": {},
     }  # fmt: skip
-    tables = []
+    tables, cell = [], partial(shown, form=".3f")
     for name, column in truths.items():
         truth = pd.factorize(column)[0]
         by_prompt = {arm: rand_by_prompt(labels, truth, prompt) for arm, labels in clusterings.items()}
@@ -390,7 +391,7 @@ def judge(out: Path) -> None:
         found = {arm: resampled(pd.DataFrame({"sum": scores, "count": 1}), ratio) for arm, scores in by_prompt.items()}
         numbers["M1"][name] = {"best": best, "prompts": len(less), **found}
         tables.append((f"M1, adjusted Rand index to `{name}`", pd.DataFrame(
-            [[arm, *map(_shown, values)] for arm, values in found.items()], columns=["labels", "index", "low", "high"]
+            [[arm, *map(cell, values)] for arm, values in found.items()], columns=["labels", "index", "low", "high"]
         )))  # fmt: skip
         for stratum, key in (("equal answers", "form"), ("equal first tokens", "first")):
             strata = pd.factorize(wrong["prompt"] + "|" + wrong[key].astype(str))[0]
@@ -401,7 +402,7 @@ def judge(out: Path) -> None:
                               "count": int(gains["count"].sum())}  # fmt: skip
             numbers["M2"][f"{name}, {stratum}"] = lines
             tables.append((f"M2, `{name}` within {stratum}", pd.DataFrame(
-                [[arm, line["count"], _shown(line["hits"]), *map(_shown, line["gain"])] for arm, line in lines.items()],
+                [[arm, line["count"], cell(line["hits"]), *map(cell, line["gain"])] for arm, line in lines.items()],
                 columns=["arm", "rollouts", "nearest has it", "less chance", "low", "high"],
             )))  # fmt: skip
     for preset, is_shuffled in (*((preset, False) for preset in PRESETS), ("paper", True)):
@@ -410,7 +411,7 @@ def judge(out: Path) -> None:
             "groups": int(effects["count"].sum()), "amplitude": resampled(effects, amplitude) if len(effects) else None,
         }  # fmt: skip
     tables.append(("M3, amplitude of the penalty", pd.DataFrame(
-        [[name, of["groups"], *map(_shown, of["amplitude"] or [np.nan] * 3)] for name, of in numbers["M3"].items()],
+        [[name, of["groups"], *map(cell, of["amplitude"] or [None] * 3)] for name, of in numbers["M3"].items()],
         columns=["memory", "groups", "amplitude", "low", "high"],
     )))  # fmt: skip
     reads = numbers["M2"]["first, equal answers"]["last 15"]["gain"]
@@ -425,10 +426,6 @@ def judge(out: Path) -> None:
     facts = [f"- {name}: {value}" for name, value in numbers.items() if name not in ("M1", "M2", "M3")]
     pages = [f"## {title}\n\n{markdown(table)}" for title, table in tables]
     (out / "report.md").write_text("\n\n".join([f"# {out.parent.name}, {out.name}", "\n".join(facts), *pages]) + "\n")
-
-
-def _shown(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.3f}"
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import shard_of
 
-DECAY = 0.9  # what a visit counts after each later one; this project's choice, not tuned
+DECAY = MemorySettings.success_decay  # the default, this project's choice and not tuned
 MOST_RESPONSES = 1 << 31  # to a prompt in a step
 MOST_TEXT = 1 << 24  # bytes of a step's visits in a file, those of 300,000 prompts
 
