@@ -5,6 +5,9 @@
     python -m studies.smollm2_fingerprint record assets/smollm2-135m/published results/smollm2-fingerprint/published
     python -m studies.smollm2_fingerprint judge results/smollm2-fingerprint/published
 
+The same on the model after its supervised start, with `python examples/smollm2.py prepare assets/smollm2-135m` in place
+of the first, and `assets/smollm2-135m/policy` and `results/smollm2-fingerprint/started` in the others.
+
 What follows was fixed before the first run.
 
 *Rollouts.* SmolLM2-135M-Instruct from 4-bit weights, as published (no supervised start), in float32. `PROMPTS`
@@ -35,6 +38,11 @@ responses, for the presets `paper`, `reference`, `robust`, `answers`, and for `p
 of the answer if M1 of the best clustering of logits minus M1 of equal first tokens ends below 0. A memory of it can
 matter if the amplitude's lower end (`paper`) is above 10 %, and cannot if its upper end is below 5 %.
 
+*After the supervised start*, fixed before its run: answers are in boxes, and problems are the recipe's
+(`examples.smollm2`), of templates that the start has not seen; all else, and the rule, is the same. `relative` is worth
+a setting if its M2 for `operators`, within equal first tokens, less that of the last 15 layers, has its lower end above
+0, because whole paths may hardly repeat here too.
+
 *Against the design*: 24 problems a task, not 32, and 12 samples a visit, not 16, because the machine at hand generates
 140 tokens a second; declared before the start.
 """
@@ -46,6 +54,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +62,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from examples.smollm2 import Problem
+from examples.smollm2 import problems as recipe_problems
 
 PROMPTS, SCREENED, VISITS, GROUP, MOST_TOKENS = 24, 8, 3, 12, 128
 SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
@@ -72,52 +84,73 @@ _OPERATORS = str.maketrans({"x": "*", "×": "*", "÷": "/", "$": None, " ": None
 # ── rollouts ──
 
 
-def problems(task: str) -> Iterator[dict[str, str]]:
-    """Yield problems of a task, without end but for reasoning-gym's."""
+@dataclass(frozen=True)
+class Stage:
+    """What is asked of a model, and how its answers are found: by ``pattern``, or in boxes."""
+
+    pattern: str | None
+    problems: Callable[[str], Iterator[Problem]]
+
+
+def _published_problems(task: str) -> Iterator[Problem]:
     import reasoning_gym
 
     terms = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 2} if task == "chain_sum" else {}
     for item in reasoning_gym.create_dataset(task, size=400, seed=PROBLEM_SEED, **terms):
         sums = item["metadata"].get("expression")
         question = f"What is {sums}?" if sums else item["question"].removesuffix(SUFFIX)
-        yield {"task": task, "question": question + ASK, "truth": str(item["answer"])}
+        yield Problem(task, question + ASK, "", str(item["answer"]))
 
 
-def sample(model: Path, out: Path) -> None:
-    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response. Tasks that it has stay."""
-    from transformers import AutoTokenizer
-    from vllm import LLM, SamplingParams
+STAGES = {
+    "published": Stage(PATTERN, _published_problems),
+    "started": Stage(None, partial(recipe_problems, seed=PROBLEM_SEED, starts=False)),
+}
 
-    from meds_openrlhf.features.answer import AnswerLocator
 
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    locator = AnswerLocator(tokenizer, PATTERN)
-    # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
-    at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
-    engine = LLM(str(model), dtype="float32", enforce_eager=True, **at_once)
+class Sampler:
+    """Samples responses with vLLM, and finds and judges their answers."""
 
-    def responses(chosen: Sequence[dict[str, str]], n: int, seed: int) -> Iterator[list[dict[str, Any]]]:
-        prompts = [
-            tokenizer.apply_chat_template([{"role": "user", "content": each["question"]}], tokenize=False,
-                                          add_generation_prompt=True)
-            for each in chosen
-        ]  # fmt: skip
+    def __init__(self, model: Path, pattern: str | None) -> None:
+        from transformers import AutoTokenizer
+        from vllm import LLM
+
+        from meds_openrlhf.features.answer import AnswerLocator
+
+        self._tokenizer = AutoTokenizer.from_pretrained(model)
+        self._locator = AnswerLocator(self._tokenizer, pattern)
+        # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
+        at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
+        self._engine = LLM(str(model), dtype="float32", enforce_eager=True, **at_once)
+
+    def responses(self, chosen: Sequence[Problem], n: int, seed: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield ``n`` responses to each problem, by ``seed`` and the problem's place."""
+        from vllm import SamplingParams
+
+        turns = ([{"role": "user", "content": each.question}] for each in chosen)
+        template = partial(self._tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        prompts = list(map(template, turns))
         options = [
             SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
             for place in range(len(chosen))
         ]
-        for each, prompt, request in zip(chosen, prompts, engine.generate(prompts, options)):
-            before = tokenizer.encode(prompt, add_special_tokens=False)
+        for each, prompt, request in zip(chosen, prompts, self._engine.generate(prompts, options)):
+            before = self._tokenizer.encode(prompt, add_special_tokens=False)
             found = []
             for output in request.outputs:
                 ids = [*before, *output.token_ids]
-                answer = locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
+                answer = self._locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
                 found.append({
-                    "task": each["task"], "prompt": prompt, "truth": each["truth"], "response": output.text,
-                    "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each["truth"]),
+                    "task": each.task, "prompt": prompt, "truth": each.answer, "response": output.text,
+                    "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each.answer),
                 })  # fmt: skip
             yield found
 
+
+def sample(model: Path, out: Path) -> None:
+    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response. Tasks that it has stay."""
+    stage = STAGES[out.name]
+    sampler = Sampler(model, stage.pattern)
     out.mkdir(parents=True, exist_ok=True)
     path = out / "rollouts.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
@@ -128,17 +161,17 @@ def sample(model: Path, out: Path) -> None:
         for task in TASKS:
             if task in done:
                 continue
-            chosen: list[dict[str, str]] = []
-            screened, source = 0, problems(task)
+            chosen: list[Problem] = []
+            screened, source = 0, stage.problems(task)
             while len(chosen) < PROMPTS:
                 drawn = [next(source) for _ in range(PROMPTS)]
-                for each, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
+                for each, found in zip(drawn, sampler.responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
                     if sum(response["correct"] for response in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
                         chosen.append(each)
                 screened += len(drawn)
             print(f"{task}: {len(chosen)} of {screened} problems", flush=True)
             for visit in range(1, VISITS + 1):
-                for found in responses(chosen, GROUP, SEED + 1000 * visit):
+                for found in sampler.responses(chosen, GROUP, SEED + 1000 * visit):
                     for response in found:
                         file.write(json.dumps({"visit": visit, **response}) + "\n")
                 print(f"{task}: visit {visit} of {VISITS}", flush=True)
@@ -164,7 +197,7 @@ def record(model: Path, out: Path) -> None:
 
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model)
-    recorder, locator = LayerLogitRecorder(policy), AnswerLocator(tokenizer, PATTERN)
+    recorder, locator = LayerLogitRecorder(policy), AnswerLocator(tokenizer, STAGES[out.name].pattern)
     rollouts = read_rollouts(out)
     before = {prompt: tokenizer.encode(prompt, add_special_tokens=False) for prompt in rollouts["prompt"].unique()}
     full = [[*before[prompt], *ids] for prompt, ids in zip(rollouts["prompt"], rollouts["ids"])]
@@ -386,20 +419,24 @@ def judge(out: Path) -> None:
             .transform(lambda x: x.sample(frac=1, random_state=0).to_numpy())
         )
         by_prompt["best, permuted"] = rand_by_prompt(permuted.to_numpy(), truth, prompt)
-        less = by_prompt[best] - by_prompt["equal first tokens"]
-        by_prompt["best logits less equal first tokens"] = less
+        beyond = by_prompt[best] - by_prompt["equal first tokens"]
+        by_prompt["best logits less equal first tokens"] = beyond
         found = {arm: resampled(pd.DataFrame({"sum": scores, "count": 1}), ratio) for arm, scores in by_prompt.items()}
-        numbers["M1"][name] = {"best": best, "prompts": len(less), **found}
+        numbers["M1"][name] = {"best": best, "prompts": len(beyond), **found}
         tables.append((f"M1, adjusted Rand index to `{name}`", pd.DataFrame(
             [[arm, *map(cell, values)] for arm, values in found.items()], columns=["labels", "index", "low", "high"]
         )))  # fmt: skip
         for stratum, key in (("equal answers", "form"), ("equal first tokens", "first")):
             strata = pd.factorize(wrong["prompt"] + "|" + wrong[key].astype(str))[0]
-            lines = {}
+            lines: dict[str, dict[str, Any]] = {}
+            by_arm: dict[str, pd.DataFrame] = {}
             for arm, values in (arms | scalars).items():
                 gains = neighbor_gain(values, truth, strata, prompt)
                 lines[arm] = {"gain": resampled(gains, ratio), "hits": gains["hits"].sum() / gains["count"].sum(),
                               "count": int(gains["count"].sum())}  # fmt: skip
+                by_arm[arm] = gains
+            less = by_arm["relative"].assign(sum=by_arm["relative"]["sum"] - by_arm["last 15"]["sum"])
+            lines["relative less last 15"] = {**lines["relative"], "gain": resampled(less, ratio)}
             numbers["M2"][f"{name}, {stratum}"] = lines
             tables.append((f"M2, `{name}` within {stratum}", pd.DataFrame(
                 [[arm, line["count"], cell(line["hits"]), *map(cell, line["gain"])] for arm, line in lines.items()],
@@ -415,10 +452,13 @@ def judge(out: Path) -> None:
         columns=["memory", "groups", "amplitude", "low", "high"],
     )))  # fmt: skip
     reads = numbers["M2"]["first, equal answers"]["last 15"]["gain"]
-    less, paper = numbers["M1"]["first"]["best logits less equal first tokens"], numbers["M3"]["paper"]["amplitude"]
+    beyond_first = numbers["M1"]["first"]["best logits less equal first tokens"]
+    paper = numbers["M3"]["paper"]["amplitude"]
+    relative = numbers["M2"]["operators, equal first tokens"]["relative less last 15"]["gain"]
     numbers["rule"] = {
         "reads_reasoning": reads[1] > 0.05,
-        "proxy_of_the_answer": less[2] < 0,
+        "proxy_of_the_answer": beyond_first[2] < 0,
+        "relative_is_worth_a_setting": relative[1] > 0,
         "can_matter": paper is not None and paper[1] > 0.10,
         "cannot_matter": paper is not None and paper[2] < 0.05,
     }

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NoReturn
@@ -38,10 +38,10 @@ def plain_class(actor_class: Any) -> Any:
 
 
 def bound(actor: Any, **arguments: Any) -> SimpleNamespace:
-    """Return what OpenRLHF takes for the Ray actor class ``actor``, with ``arguments`` that OpenRLHF does not pass."""
+    """Return what OpenRLHF takes for the Ray actor class ``actor``; ``arguments`` extend or replace OpenRLHF's."""
     return SimpleNamespace(
         options=lambda **options: bound(actor.options(**options), **arguments),
-        remote=partial(actor.remote, **arguments),
+        remote=lambda *given, **named: actor.remote(*given, **{**named, **arguments}),
     )
 
 
@@ -89,6 +89,8 @@ def parse_openrlhf_arguments(
         """An argparse parser with the run's flags as its command line and one-line errors."""
 
         def parse_args(self) -> argparse.Namespace:  # type: ignore[override]
+            types = self._option_string_actions["--ds.param_dtype"]
+            types.choices = [*(types.choices or ()), "fp32"]  # on CPUs: see `openrlhf.cpu`
             args = super().parse_args(_command_line(self, flags))
             if counts is not None:
                 try:

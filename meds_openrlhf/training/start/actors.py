@@ -71,7 +71,7 @@ def start_actors(job: Job, limits: EngineLimits, groups: dict[str, Any]) -> Acto
     # Tells the rewards, which engines call, how to find answers outside boxes.
     environment = answer_environment(meds.features.answer_pattern, job.tokenizer.all_special_tokens)
     has_experts = job.models["engines"].unusual.experts
-    of_vllm = vllm_options(limits, has_experts, job.on_cpu)
+    of_vllm = vllm_options(limits, has_experts, job.on_cpu, args.ds.param_dtype)
     engines = _start_engines(args, groups, environment, of_vllm)
     models = _start_models(args, groups)
     trainer = _start_trainer(strategy, models, engines, groups["policy"], context)
@@ -152,8 +152,8 @@ def policy_options(args: SimpleNamespace) -> dict[str, Any]:
     return {"runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(threads, 1))}}}
 
 
-def vllm_options(limits: EngineLimits, has_experts: bool, on_cpu: bool) -> dict[str, Any]:
-    """Return the arguments of vLLM's that OpenRLHF leaves out.
+def vllm_options(limits: EngineLimits, has_experts: bool, on_cpu: bool, param_dtype: str) -> dict[str, Any]:
+    """Return the arguments of vLLM's that OpenRLHF leaves out, or that are other than OpenRLHF's.
 
     Its kernels for experts may keep their weights in a layout of their own, into which a weight sync would write plain
     weights (vLLM issue 42821); Triton's take plain ones.
@@ -163,6 +163,7 @@ def vllm_options(limits: EngineLimits, has_experts: bool, on_cpu: bool) -> dict[
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "logprobs_mode": "processed_logprobs",  # of the distribution that tokens are drawn from, for `vllm_kl`
         **({"moe_backend": "triton"} if has_experts and not on_cpu else {}),
+        **({"dtype": "float32"} if param_dtype == "fp32" else {}),
     }
 
 

@@ -91,8 +91,10 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
          "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."),
         ("reward.overlong_buffer_len", overlong, (overlong or 0) > longest,
          f"is more than the {longest} tokens of the longest response. Lower it."),
-        # Engines compute in bfloat16, and take no weights of other types.
-        ("ds.param_dtype", ds.param_dtype, ds.param_dtype != "bf16", "does not reach engines. Leave it out."),
+        # Engines compute in bfloat16, or without a GPU in float32, and take no weights of other types.
+        ("ds.param_dtype", ds.param_dtype, ds.param_dtype == "fp16", "does not reach engines. Leave it out."),
+        ("ds.param_dtype", ds.param_dtype, ds.param_dtype == "fp32" and not on_cpu,
+         "is for machines without a GPU. Leave it out."),
         ("ds.load_in_4bit", True, ds.load_in_4bit, "does not reach engines, which need whole weights. Leave it out."),
         # Only with nccl does it hand weights over within a GPU; a group of NCCL cannot contain a GPU twice.
         ("vllm.sync_backend", backend, backend not in (None, "nccl") and engines_share_gpus(args) and not on_cpu,

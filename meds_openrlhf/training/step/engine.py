@@ -125,7 +125,8 @@ def in_arrays(response: dict[str, Any]) -> dict[str, Any]:
 def restartable_engines(environment: dict[str, str], **arguments: Any) -> AbstractContextManager[None]:
     """Make OpenRLHF, which looks up its engine class by name, create restartable engines inside the context.
 
-    ``environment`` extends the engine processes' environment, also after restarts; ``arguments`` extends vLLM's.
+    ``environment`` extends the engine processes' environment, also after restarts; ``arguments`` are vLLM's, in
+    addition to OpenRLHF's or in place of them.
     """
     options: dict[str, Any] = {"runtime_env": {"env_vars": environment}} if environment else {}
     actor = ray.remote(max_restarts=MAX_RESTARTS, max_concurrency=MOST_CALLS, **options)(RestartableEngine)

@@ -24,6 +24,7 @@ def test_with_cuda_nothing_is_adapted(monkeypatch: pytest.MonkeyPatch) -> None:
         module = types.ModuleType(name)
         original = object()
         names = ("torch", "RolloutRayActor", "stateless_init_process_group", "build_shm_op", "get_train_ds_config")
+        names += ("convert_to_torch_dtype",)
         vars(module).update(dict.fromkeys(names, original))
         cpu._without_cuda(adapt, module)
         assert {getattr(module, name) for name in names} == {original}
@@ -38,6 +39,19 @@ def test_adam_is_torchs_and_nothing_of_deepspeeds_is_compiled() -> None:
     assert "torch_adam" not in adam["params"]
     assert "optimizer" not in get_train_ds_config(offload=False, adam_offload=False)
     assert importlib.import_module("deepspeed.comm.torch").build_shm_op() is None
+
+
+def test_a_policy_in_float32_is_one_for_the_model_and_for_deepspeed() -> None:
+    from openrlhf.utils.deepspeed.deepspeed import get_train_ds_config
+    from openrlhf.utils.utils import convert_to_torch_dtype
+
+    assert convert_to_torch_dtype("fp32") is torch.float32
+    assert convert_to_torch_dtype("bf16") is torch.bfloat16
+    config = get_train_ds_config(offload=False, adam_offload=False, param_dtype="fp32")
+    assert not config["bf16"]["enabled"]
+    assert not config["fp16"]["enabled"]
+    with pytest.raises(ValueError, match="fp64"):
+        convert_to_torch_dtype("fp64")
 
 
 def main(rank: int, ranks: int, port: str) -> None:

@@ -3,7 +3,7 @@
 import time
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import ray
@@ -11,6 +11,7 @@ from vllm.config.kernel import MoEBackend
 from vllm.engine.arg_utils import AsyncEngineArgs
 
 from meds_openrlhf.placement.engine_limits import EngineLimits
+from meds_openrlhf.training.openrlhf.access import bound
 from meds_openrlhf.training.start.actors import _wait_for, policy_options, vllm_options
 
 
@@ -41,8 +42,16 @@ def test_the_ranks_share_the_cpus_of_their_node_where_the_optimizer_is_there() -
 def test_engines_of_a_mixture_of_experts_keep_weights_in_the_layout_of_a_weight_sync() -> None:
     limits = EngineLimits(8, 2048)
     plain = {"max_num_seqs": 8, "max_num_batched_tokens": 2048, "logprobs_mode": "processed_logprobs"}
-    assert vllm_options(limits, has_experts=True, on_cpu=False) == {**plain, "moe_backend": "triton"}
-    assert vllm_options(limits, has_experts=True, on_cpu=True) == plain  # the CPU build has kernels of its own
-    assert vllm_options(limits, has_experts=False, on_cpu=False) == plain
+    assert vllm_options(limits, True, on_cpu=False, param_dtype="bf16") == {**plain, "moe_backend": "triton"}
+    assert vllm_options(limits, True, on_cpu=True, param_dtype="bf16") == plain  # the CPU build has kernels of its own
+    assert vllm_options(limits, False, on_cpu=False, param_dtype="bf16") == plain
     assert {*plain, "moe_backend"} <= {field.name for field in fields(AsyncEngineArgs)}
     assert "triton" in get_args(MoEBackend)
+
+
+def test_engines_compute_in_the_policys_type() -> None:
+    options = vllm_options(EngineLimits(8, 2048), has_experts=False, on_cpu=True, param_dtype="fp32")
+    given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    actor = SimpleNamespace(remote=lambda *args, **kwargs: given.append((args, kwargs)))
+    bound(actor, **options).remote("model", dtype="bfloat16", seed=3)
+    assert given == [(("model",), {"seed": 3, **options, "dtype": "float32"})]

@@ -72,6 +72,7 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{OVERLONG}=65", "reward.overlong_buffer_len=65.0: is more than the 64 tokens of the longest response."),
         ("--data.disable_fast_tokenizer", "data.disable_fast_tokenizer=True: only a fast tokenizer gives"),
         ("--ds.param_dtype=fp16", "ds.param_dtype=fp16: does not reach engines. Leave it out."),
+        ("--ds.param_dtype=fp32", "ds.param_dtype=fp32: is for machines without a GPU. Leave it out."),
         ("--ds.load_in_4bit", "ds.load_in_4bit=True: does not reach engines, which need whole weights. Leave it out."),
         (f"{SHARED} --vllm.sync_backend=gloo", "vllm.sync_backend=gloo: does not work where engines and policy share"),
         (f"--rollout.top_p=0.9 {CORRECTED}", "rollout.top_p=0.9: shifts all ratios of algo.advantage.is_correction"),
