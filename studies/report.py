@@ -34,9 +34,17 @@ from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runs.metrics import late_mean
-from meds_openrlhf.stats.estimates import Array, Interval, bootstrap_interval, interquartile_mean, ks_up_to, t_interval
+from meds_openrlhf.stats.estimates import (
+    LEVEL,
+    Array,
+    Interval,
+    bootstrap_interval,
+    interquartile_mean,
+    ks_up_to,
+    t_interval,
+)
 from meds_openrlhf.stats.presentation import COLORS, legend_below, markdown, panels, write_figure
-from studies.results import Result, read_results, runs_csv
+from studies.results import Result, read_results, runs_csv, value_of
 from studies.study import INTERVALS, PASS_AT, Claim, Key, Study, load_study
 
 Results = Mapping[Key, Result]  # of the finished runs
@@ -48,15 +56,32 @@ DIFFERENCE = ["difference", "interval", "t-interval", "seeds"]
 
 def differences_of(study: Study, results: Results, sides: tuple[Side, Side], tasks: Sequence[str]) -> tuple[Array, int]:
     """The paired differences (T, S) of two sides, of the seeds with both in every task; and how many are missing."""
-    table = np.full((2, len(tasks), len(study.seeds)), np.nan)
-    for side, row, column in np.ndindex(table.shape):
-        method, metric = sides[side]
-        result = results.get((tasks[row], method, study.seeds[column]))
-        value = None if result is None else result.metric(metric, study.rule.last)
-        table[side, row, column] = np.nan if value is None else value
-    gaps = table[0] - table[1]
+    gaps = np.subtract(*(_values(study, results, side, tasks) for side in sides))
     missing = np.isnan(gaps)
     return gaps[:, ~missing.any(axis=0)], int(missing.sum())
+
+
+def _values(study: Study, results: Results, side: Side, tasks: Sequence[str]) -> Array:
+    """The values (T, S) of a method's metric; NaN where there is none."""
+    method, metric = side
+    found = [[value_of(study, results, (task, method, seed), metric) for seed in study.seeds] for task in tasks]
+    return np.array(found, float)
+
+
+def pooled_interval(study: Study, results: Results, sides: tuple[Side, Side], gaps: Array) -> Interval:
+    """Student's interval of paired differences (1, S) of one task, with the error of all methods with the same metric.
+
+    The error is what a method and a seed, added, leave of a run's value: of M methods, (M - 1) (S - 1) degrees.
+    """
+    from scipy import stats
+
+    (task,) = study.tasks
+    table = np.array([_values(study, results, (method, sides[0][1]), [task])[0] for method in study.methods])
+    table = table[:, np.isfinite(table).all(axis=0)]
+    degrees = (len(table) - 1) * (table.shape[1] - 1)
+    left = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(2 * (left**2).sum() / degrees / gaps.shape[1])
+    return float(gaps.mean() - half), float(gaps.mean() + half)
 
 
 def judge(study: Study, results: Results, claim: Claim) -> tuple[str, Array]:
@@ -65,9 +90,17 @@ def judge(study: Study, results: Results, claim: Claim) -> tuple[str, Array]:
     gaps, missing = differences_of(study, results, claim.sides, tasks)
     if missing:
         return f"not judged yet: {missing} of {len(tasks) * len(study.seeds)} pairs are missing", gaps
-    of = {"bootstrap": bootstrap_interval, "t": t_interval}[study.rule.interval]
-    interval = of(gaps) if len(study.seeds) >= INTERVALS[study.rule.interval] else (-np.inf, np.inf)
+    interval = (-np.inf, np.inf)
+    if len(study.seeds) >= INTERVALS[study.rule.interval]:
+        interval = interval_of(study, results, claim.sides, gaps)
     return verdict_of(interval, claim, len(study.seeds)), gaps
+
+
+def interval_of(study: Study, results: Results, sides: tuple[Side, Side], gaps: Array) -> Interval:
+    """The study's interval of paired differences (T, S)."""
+    if study.rule.interval == "pooled":
+        return pooled_interval(study, results, sides, gaps)
+    return {"bootstrap": bootstrap_interval, "t": t_interval}[study.rule.interval](gaps)
 
 
 def verdict_of(interval: Interval, claim: Claim, seeds: int) -> str:
@@ -83,7 +116,7 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     results = read_results(study)
     judged = {name: judge(study, results, claim) for name, claim in study.claims.items()}
     tables = {
-        "Claims": _claims(study, judged),
+        "Claims": _claims(study, results, judged),
         "Paired differences": _differences(study, results, next(iter(study.methods)), study.rule.primary),
         "Tokens, and what the memory changes": _costs(study, results),
         "Agreement of clusters with known mistakes": _agreement(study, results),
@@ -97,20 +130,23 @@ def write_report(study: Study, out: Path) -> dict[str, str]:
     return {name: verdict for name, (verdict, _) in judged.items()}
 
 
-def _claims(study: Study, judged: Mapping[str, tuple[str, Array]]) -> pd.DataFrame:
+def _claims(study: Study, results: Results, judged: Mapping[str, tuple[str, Array]]) -> pd.DataFrame:
     rows = []
     for name, (verdict, gaps) in judged.items():
         claim = study.claims[name]
         other = f" ({claim.than_metric})" if claim.than_metric else ""
         compared = f"{claim.metric}, {claim.method} - {claim.than}{other}"
-        rows.append([name, claim.says, compared, verdict, *_difference(gaps)])
+        rows.append([name, claim.says, compared, verdict, *_difference(study, results, claim.sides, gaps)])
     return pd.DataFrame(rows, columns=["claim", "says", "compared", "verdict", *DIFFERENCE])
 
 
-def _difference(gaps: Array) -> list[str]:
+def _difference(study: Study, results: Results, sides: tuple[Side, Side], gaps: Array) -> list[str]:
+    """The mean, the bootstrap's interval or the study's pooled one, Student's interval, and the number of seeds."""
     if gaps.shape[1] < 2:
         return [""] * len(DIFFERENCE)
-    intervals = [f"{low:+.4f} to {high:+.4f}" for low, high in (bootstrap_interval(gaps), t_interval(gaps))]
+    is_pooled = study.rule.interval == "pooled"
+    first = pooled_interval(study, results, sides, gaps) if is_pooled else bootstrap_interval(gaps)
+    intervals = [f"{low:+.4f} to {high:+.4f}" for low, high in (first, t_interval(gaps))]
     return [f"{gaps.mean():+.4f}", *intervals, str(gaps.shape[1])]
 
 
@@ -120,8 +156,10 @@ def _differences(study: Study, results: Results, base: str, metrics: Sequence[st
     rows = []
     spans = {"all": tuple(study.tasks), **({task: (task,) for task in study.tasks} if len(study.tasks) > 1 else {})}
     for metric, (span, tasks), method in itertools.product(metrics, spans.items(), others):
-        gaps, missing = differences_of(study, results, ((method, metric), (base, metric)), tasks)
-        rows.append([metric, span, method, *_difference(gaps), f"{missing} missing" if missing else ""])
+        sides = (method, metric), (base, metric)
+        gaps, missing = differences_of(study, results, sides, tasks)
+        difference = _difference(study, results, sides, gaps)
+        rows.append([metric, span, method, *difference, f"{missing} missing" if missing else ""])
     return pd.DataFrame(rows, columns=["metric", "tasks", f"method (against {base})", *DIFFERENCE, "pairs"])
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -19,7 +20,9 @@ from meds_openrlhf.runs.metrics import late_mean
 from meds_openrlhf.stats.estimates import pass_at_k
 from meds_openrlhf.tracking.step_log import StepLog
 from studies.known_mistake import MISTAKES_OF
-from studies.study import PASS_AT, Key, Run, Study
+from studies.study import AT_EQUAL, PASS_AT, Key, Run, Study
+
+EQUAL = np.linspace(0.1, 0.4, 61)  # pass@1 at which pass@k is compared
 
 # Curves of training that are kept, beside those that the study names.
 CURVES = (
@@ -62,6 +65,19 @@ class Result:
     def evaluated(self) -> list[int]:
         """The evaluated steps, 0 among them, in order."""
         return sorted(map(int, self.right))
+
+    def at_equal(self, metric: re.Match[str]) -> np.ndarray:
+        """pass@k, as ``metric`` says, where pass@1 first is `EQUAL` (61,), linear between evaluations; or NaN."""
+        k, benchmark = metric.groups()
+        at = [PASS_AT.fullmatch(f"pass@{each}" + (f"/{benchmark}" if benchmark else "")) for each in (1, int(k))]
+        once, often = (np.array([self.pass_at(step, each) for step in self.evaluated]) for each in at if each)
+        found = np.full(len(EQUAL), np.nan)
+        for end in range(len(once) - 1, 0, -1):  # the first time last, so that it counts
+            low, high = once[end - 1], once[end]
+            between = (low <= EQUAL) & (high >= EQUAL)
+            if high > low:
+                found[between] = often[end - 1] + (often[end] - often[end - 1]) * (EQUAL[between] - low) / (high - low)
+        return found
 
     def metric(self, name: str, last: int) -> float | None:
         """A metric as docs/studies.md defines it, pass@k of the ``last`` evaluations; None if the run has none."""
@@ -123,9 +139,28 @@ def read_results(study: Study) -> dict[Key, Result]:
     return {key: Result(**{name: value[name] for name in value if name in known}) for key, value in found.items()}
 
 
+def value_of(study: Study, results: Mapping[Key, Result], key: Key, name: str) -> float | None:
+    """A metric of a run, as docs/studies.md defines it; None if it is not finished or has none.
+
+    At equal pass@1 it is the mean over what all methods of the study reach with the run's task and seed.
+    """
+    if key not in results:
+        return None
+    at = AT_EQUAL.fullmatch(name)
+    if at is None:
+        return results[key].metric(name, study.rule.last)
+    peers = [(key[0], method, key[2]) for method in study.methods]
+    if not all(peer in results for peer in peers):
+        return None
+    reached = np.isfinite([results[peer].at_equal(at) for peer in peers]).all(axis=0)
+    return float(results[key].at_equal(at)[reached].mean()) if reached.any() else None
+
+
 def runs_csv(study: Study, results: dict[Key, Result]) -> str:
     """A line per finished run."""
-    primary, last = study.rule.primary, study.rule.last
-    lines = [[*key, *(run.metric(name, last) for name in primary), run.hours] for key, run in results.items()]
+    primary = study.rule.primary
+    lines = [
+        [*key, *(value_of(study, results, key, name) for name in primary), run.hours] for key, run in results.items()
+    ]
     table = pd.DataFrame(lines, columns=["task", "method", "seed", *primary, "hours"])
     return str(table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))

@@ -29,9 +29,10 @@ Key = tuple[str, str, int]  # task, method, seed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
 PASS_AT = re.compile(r"pass@(\d+)(?:/(\w+))?")  # k, and a benchmark instead of the mean over all
+AT_EQUAL = re.compile(r"pass@(\d+)(?:/(\w+))? at equal pass@1")  # at the same pass@1 instead of the same step
 OTHER_METRICS = ("newly-solved", "policy_entropy", "dynamic_filtering_pass_rate")  # the others have a slash
 INTERRUPTIONS = 5  # of a run, each of which leaves a checkpoint, until one that is to be evaluated is lost
-INTERVALS = {"bootstrap": 5, "t": 3}  # and the fewest seeds for which each is used
+INTERVALS = {"bootstrap": 5, "t": 3, "pooled": 3}  # and the fewest seeds for which each is used
 # What a study decides itself, in every run.
 DECIDED = ("meds.run_dir", "meds.max_steps", "train.seed", "ckpt.save_steps", "ckpt.max_num")
 
@@ -69,12 +70,13 @@ class Evaluation:
 class Rule:
     """The metrics that the study is about. pass@k of a run is the mean over its ``last`` evaluations.
 
-    Claims are judged by the ``interval`` "bootstrap" of paired differences, or Student's, "t".
+    Claims are judged by the ``interval`` "bootstrap" of paired differences, Student's, "t", or Student's with the error
+    of all methods, "pooled".
     """
 
     primary: tuple[str, ...]
     last: int
-    interval: Literal["bootstrap", "t"] = "bootstrap"
+    interval: Literal["bootstrap", "t", "pooled"] = "bootstrap"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +153,8 @@ def _check(study: Study) -> None:
     _require(study.steps % given.every == 0, "steps", study.steps, "must be a multiple of evaluation.every.")
     count = len(study.evaluated_steps)
     _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
+    fits = study.rule.interval != "pooled" or len(study.tasks) == 1
+    _require(fits, "rule.interval", "pooled", "is for one task.")
     names = [run.name for run in study.runs()]
     _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]
@@ -160,12 +164,12 @@ def _check(study: Study) -> None:
         for key, value, known in [*named, *(("tasks", task, study.tasks) for task in claim.tasks)]:
             _require(value in known, f"claims.{name}.{key}", value, f"must be one of {', '.join(known)}.")
     for name, metric in metrics:
-        at = PASS_AT.fullmatch(metric)
+        at = PASS_AT.fullmatch(metric) or AT_EQUAL.fullmatch(metric)
         stems = [{Path(benchmark).stem for benchmark in task.benchmarks} for task in study.tasks.values()]
         in_all = at is None or at[2] is None or all(at[2] in known for known in stems)
         fits = in_all and 1 <= int(at[1]) <= given.n if at else metric in OTHER_METRICS or "/" in metric
         hint = f"must be pass@1 to pass@{given.n}, the same with /BENCHMARK, newly-solved, agreement:VARIANT/PRESET, "
-        hint += "or in metrics.jsonl."
+        hint += "in metrics.jsonl, or pass@K with ` at equal pass@1`."
         _require(fits, name, metric, hint)
 
 

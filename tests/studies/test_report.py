@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meds_openrlhf.config import ConfigError
 from meds_openrlhf.stats.estimates import bootstrap_interval, t_interval
-from studies.report import differences_of, judge, main, verdict_of, write_report
+from studies.report import differences_of, judge, main, pooled_interval, verdict_of, write_report
 from studies.results import Result, read_results
 from studies.study import Claim, Key, Run, Study, load_study
 from tests.studies.small import result, small, write_results
@@ -79,6 +80,29 @@ def test_few_seeds_decide_nothing(interval: str, seeds: int, verdict: str, tmp_p
     study = small(tmp_path, seeds=list(range(seeds)), rule=rule)
     results = results_of(study, lambda run: (1 + run.seed / 100) * (run.method == "meds"))
     assert judge(study, results, CLAIM)[0] == verdict
+
+
+def test_a_pooled_interval_has_the_error_of_all_methods(tmp_path: Path) -> None:
+    rule = {"primary": ["pass@1"], "last": 1, "interval": "pooled"}
+    noise = np.random.default_rng(0).normal(size=8)
+    methods = {name: {"config": "dapo.yaml"} for name in ("dapo", "meds", "other")}
+    one = {"sums": {"benchmarks": ["sums.jsonl"]}}
+    two, three = (
+        small(tmp_path, seeds=list(range(8)), tasks=one, rule=rule, methods=dict(list(methods.items())[:count]))
+        for count in (2, 3)
+    )
+
+    def score(run: Run) -> float:
+        return run.seed + 0.5 * (run.method == "meds") + noise[run.seed] * (run.method == "dapo")
+
+    sides = ("meds", CLAIM.metric), ("dapo", CLAIM.metric)
+    gaps, _ = differences_of(two, results_of(two, score), sides, ["sums"])
+    assert pooled_interval(two, results_of(two, score), sides, gaps) == pytest.approx(t_interval(gaps))
+    low, high = pooled_interval(three, results_of(three, score), sides, gaps)
+    assert low > t_interval(gaps)[0]  # the third method, without noise, says that there is less
+    assert (low + high) / 2 == pytest.approx(gaps.mean())
+    with pytest.raises(ConfigError, match=r"rule\.interval=pooled: is for one task\."):
+        small(tmp_path, rule=rule)
 
 
 def test_nothing_is_judged_before_all_runs_are_there(study: Study) -> None:

@@ -4,14 +4,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
 from meds_openrlhf.tracking.step_log import StepLog
 from studies import results
-from studies.results import collect, read_results, runs_csv
-from studies.study import Run
+from studies.results import collect, read_results, runs_csv, value_of
+from studies.study import AT_EQUAL, PASS_AT, Run
 from tests.studies.small import result, small, write_results
 
 
@@ -73,6 +74,29 @@ def test_newly_solved_is_of_problems_without_a_right_sample_before() -> None:
     assert [two.metric(name, 1) for name in ("pass@1", "pass@1/a", "pass@1/b")] == [0.75, 1.0, 0.5]
     solved = replace(result(run, 4), right={"0": {"b": [1, 2]}, "6": {"b": [0, 0]}})
     assert solved.metric("newly-solved", 1) is None
+
+
+def test_pass_at_k_is_compared_where_pass_at_1_is_equal() -> None:
+    study = small(Path(), tasks={"sums": {"benchmarks": ["a.jsonl"]}}, seeds=[1, 2, 3])
+    dapo, meds = study.runs()[:2]
+    at_steps = {"0": {"a": [20, 0]}, "2": {"a": [20, 20]}, "4": {"a": [60, 20]}, "6": {"a": [30, 20]}}
+    slow = {"0": {"a": [20, 0]}, "2": {"a": [20, 20]}, "4": {"a": [40, 20]}, "6": {"a": [40, 20]}}
+    whole, half = (replace(result(dapo, 0), n=100, right=right) for right in (at_steps, slow))
+    of_a = [PASS_AT.fullmatch("pass@4/a"), AT_EQUAL.fullmatch("pass@4/a at equal pass@1")]
+    assert of_a[0]
+    assert of_a[1]
+    found = whole.at_equal(of_a[1])
+    once = dict(zip(results.EQUAL.round(3), found))
+    before, after = (whole.pass_at(step, of_a[0]) for step in (2, 4))
+    assert once[0.2] == pytest.approx(before)
+    assert once[0.3] == pytest.approx((before + after) / 2)  # on the way up, not on the way down
+    assert once[0.4] == pytest.approx(after)
+    both = {dapo.key: whole, meds.key: half}
+    reached = np.isfinite(half.at_equal(of_a[1]))
+    assert results.EQUAL[reached].max() == pytest.approx(0.3, abs=0.006)
+    assert value_of(study, both, dapo.key, of_a[1].string) == pytest.approx(found[reached].mean())
+    assert value_of(study, {dapo.key: whole}, dapo.key, of_a[1].string) is None  # the other is not finished
+    assert value_of(study, both, dapo.key, "pass@4/a") == whole.metric("pass@4/a", study.rule.last)
 
 
 def test_results_come_back_from_their_files() -> None:
