@@ -1,10 +1,10 @@
 """The report of a study, made of its results alone: tables, figures, and a verdict on every claim.
 
     python -m studies.report studies/laboratory.yaml [--out FOLDER]
-    python -m studies.report studies/laboratory.yaml --against METHOD
+    python -m studies.report studies/forks.yaml --against dapo+dapo-again
 
 The first writes report.md, runs.csv (a line per finished run) and figures/*.png; the second prints how methods differ
-from one that is not the study's first. docs/studies.md says how they come about.
+from another than the study's first, or from the mean of several. docs/studies.md says how they come about.
 
 Claims are judged by the rule of all studies, from few paired runs. The paired difference of a claim is that of its two
 methods with the same task and seed. Its mean has an interval, the bootstrap's or Student's, and in the claimed
@@ -62,10 +62,13 @@ def differences_of(study: Study, results: Results, sides: tuple[Side, Side], tas
 
 
 def _values(study: Study, results: Results, side: Side, tasks: Sequence[str]) -> Array:
-    """The values (T, S) of a method's metric; NaN where there is none."""
-    method, metric = side
-    found = [[value_of(study, results, (task, method, seed), metric) for seed in study.seeds] for task in tasks]
-    return np.array(found, float)
+    """The values (T, S) of a method's metric, or the mean of several methods', A+B; NaN where there is none."""
+    methods, metric = side
+    found = [
+        [[value_of(study, results, (task, method, seed), metric) for seed in study.seeds] for task in tasks]
+        for method in methods.split("+")
+    ]
+    return np.array(found, float).mean(axis=0)
 
 
 def pooled_interval(study: Study, results: Results, sides: tuple[Side, Side], gaps: Array) -> Interval:
@@ -152,7 +155,7 @@ def _difference(study: Study, results: Results, sides: tuple[Side, Side], gaps: 
 
 def _differences(study: Study, results: Results, base: str, metrics: Sequence[str]) -> pd.DataFrame:
     """Every method against ``base``, over all tasks and in each."""
-    others = [method for method in study.methods if method != base]
+    others = [method for method in study.methods if method not in base.split("+")]
     rows = []
     spans = {"all": tuple(study.tasks), **({task: (task,) for task in study.tasks} if len(study.tasks) > 1 else {})}
     for metric, (span, tasks), method in itertools.product(metrics, spans.items(), others):
@@ -254,15 +257,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE", help="e.g. studies/laboratory.yaml")
     either = parser.add_mutually_exclusive_group()
     either.add_argument("--out", type=Path, metavar="FOLDER", help="folder to write to (default: results/NAME)")
-    against = "write nothing, print the paired differences to this method, also of training's last quarter"
+    against = "write nothing, print the differences to this method or the mean of several, A+B, also of training's end"
     either.add_argument("--against", metavar="METHOD", help=against)
     arguments = parser.parse_args(argv)
 
     def report() -> None:
         study = load_study(arguments.file)
         if base := arguments.against:
-            if base not in study.methods:
-                raise ConfigError("--against", base, f"is no method. {suggestion(base, study.methods)}")
+            for method in base.split("+"):
+                if method not in study.methods:
+                    raise ConfigError("--against", method, f"is no method. {suggestion(method, study.methods)}")
             print(markdown(_differences(study, read_results(study), base, [*study.rule.primary, *LATE]), left=3))
             return
         for name, verdict in write_report(study, arguments.out or Path("results") / study.name).items():

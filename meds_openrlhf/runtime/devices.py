@@ -22,9 +22,16 @@ CPU_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1",  # as on GPUs: tensors from other processes are read-only
 }
+# What a user may set, for policies that are not tiny: the threads of each process, and GiB for keys and values.
+OF_THE_USER = ("OMP_NUM_THREADS", "VLLM_CPU_KVCACHE_SPACE")
 # The GPUs and CPUs that Ray sees: placement works as on real hardware, although the devices do not exist.
 MADE_UP_GPUS = 8
 MADE_UP_CPUS = 32
+
+
+def cpu_environment() -> dict[str, str]:
+    """Return `CPU_ENVIRONMENT`, but with the values of `OF_THE_USER` that this process has."""
+    return CPU_ENVIRONMENT | {name: os.environ[name] for name in OF_THE_USER if name in os.environ}
 
 
 def has_cuda() -> bool:

@@ -26,7 +26,7 @@ from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, MADE_UP_CPUS, MADE_UP_GPUS
+from meds_openrlhf.runtime.devices import MADE_UP_CPUS, MADE_UP_GPUS, cpu_environment
 from meds_openrlhf.runtime.ray_token import MODE, TOKEN, TOKEN_PATH, write_token
 
 ANSWER_SECONDS = 10.0
@@ -43,7 +43,7 @@ def ray_connection(*, on_cpu: bool, verbose: bool, say: Callable[[str], None] = 
 
     A cluster that starts here asks for a token. If another does not, ``say`` gets a line.
     """
-    runtime_env: dict[str, Any] = {"env_vars": worker_environment(CPU_ENVIRONMENT if on_cpu else _defaults())}
+    runtime_env: dict[str, Any] = {"env_vars": worker_environment(cpu_environment() if on_cpu else _defaults())}
     if on_cpu:
         runtime_env["worker_process_setup_hook"] = CPU_SETUP
     options: dict[str, Any] = {"log_to_driver": verbose, "logging_level": "INFO" if verbose else "ERROR"}

@@ -169,7 +169,7 @@ def test_differences_to_another_method(runs: list[Run], capsys: pytest.CaptureFi
     rows = [[cell.strip() for cell in line.split("|")[1:6]] for line in capsys.readouterr().out.splitlines()[2:]]
     assert rows[0] == ["pass@1", "all", "dapo", "-0.2500", "-0.2500 to -0.2500"]
     assert {row[0] for row in rows} > {"pass@4", "meds/eigen_ratio_within_window"}
-    assert main(["small.yaml", "--against", "med"]) == 2
+    assert main(["small.yaml", "--against", "meds+med"]) == 2
     assert capsys.readouterr().err == "error: --against=med: is no method. Did you mean meds?\n"
     assert not Path("results/small/report.md").exists()
 

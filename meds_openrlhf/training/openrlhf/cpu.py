@@ -16,7 +16,7 @@ from typing import Any
 
 import wrapt
 
-from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, has_cuda
+from meds_openrlhf.runtime.devices import cpu_environment, has_cuda
 
 # OpenRLHF flags whose defaults are meant for CUDA; the run's configuration file overrides these.
 FLAGS = {
@@ -30,7 +30,7 @@ FLAGS = {
 
 def install() -> None:
     """Prepare this process to run OpenRLHF without CUDA; each module is adapted when it is imported."""
-    os.environ.update(CPU_ENVIRONMENT)
+    os.environ.update(cpu_environment())
     if getattr(install, "done", False):
         return
     install.done = True  # type: ignore[attr-defined]
