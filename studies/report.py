@@ -68,7 +68,8 @@ def _values(study: Study, results: Results, side: Side, tasks: Sequence[str]) ->
         [[value_of(study, results, (task, method, seed), metric) for seed in study.seeds] for task in tasks]
         for method in methods.split("+")
     ]
-    return np.array(found, float).mean(axis=0)
+    means: Array = np.array(found, float).mean(axis=0)
+    return means
 
 
 def pooled_interval(study: Study, results: Results, sides: tuple[Side, Side], gaps: Array) -> Interval:

@@ -13,7 +13,7 @@ What follows was fixed before the first run.
 *Rollouts.* SmolLM2-135M-Instruct from 4-bit weights, as published (no supervised start), in float32. `PROMPTS`
 problems of each of two tasks of reasoning-gym: `chain_sum` with three terms of one or two digits, and `gsm_symbolic`.
 Problems are screened in order with `SCREENED` samples from other seeds; those with at least half of them wrong are
-taken. Then `VISITS` visits of `GROUP` samples each at temperature 1, of at most `MOST_TOKENS` tokens. The answer is the
+taken. Then `VISITS` visits of `GROUP` samples each at temperature 1, of at most 128 tokens. The answer is the
 last number of the response (`PATTERN`). Wrong responses with an answer count.
 
 *Truths, none of which is the answer.* An equation is numbers joined by + - * / and a number behind "=". `path`: all
@@ -63,10 +63,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from examples.smollm2 import Problem
+from examples.smollm2 import Problem, Sampler
 from examples.smollm2 import problems as recipe_problems
+from meds_openrlhf import AnswerLocator
 
-PROMPTS, SCREENED, VISITS, GROUP, MOST_TOKENS = 24, 8, 3, 12, 128
+PROMPTS, SCREENED, VISITS, GROUP = 24, 8, 3, 12
 SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
 PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
 ASK = " Think step by step: write an equation for each step, and the answer at the end."
@@ -108,49 +109,27 @@ STAGES = {
 }
 
 
-class Sampler:
-    """Samples responses with vLLM, and finds and judges their answers."""
-
-    def __init__(self, model: Path, pattern: str | None) -> None:
-        from transformers import AutoTokenizer
-        from vllm import LLM
-
-        from meds_openrlhf.features.answer import AnswerLocator
-
-        self._tokenizer = AutoTokenizer.from_pretrained(model)
-        self._locator = AnswerLocator(self._tokenizer, pattern)
-        # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
-        at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
-        self._engine = LLM(str(model), dtype="float32", enforce_eager=True, **at_once)
-
-    def responses(self, chosen: Sequence[Problem], n: int, seed: int) -> Iterator[list[dict[str, Any]]]:
-        """Yield ``n`` responses to each problem, by ``seed`` and the problem's place."""
-        from vllm import SamplingParams
-
-        turns = ([{"role": "user", "content": each.question}] for each in chosen)
-        template = partial(self._tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
-        prompts = list(map(template, turns))
-        options = [
-            SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
-            for place in range(len(chosen))
-        ]
-        for each, prompt, request in zip(chosen, prompts, self._engine.generate(prompts, options)):
-            before = self._tokenizer.encode(prompt, add_special_tokens=False)
-            found = []
-            for output in request.outputs:
-                ids = [*before, *output.token_ids]
-                answer = self._locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
-                found.append({
-                    "task": each.task, "prompt": prompt, "truth": each.answer, "response": output.text,
-                    "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each.answer),
-                })  # fmt: skip
-            yield found
+def responses_to(
+    sampler: Sampler, locator: AnswerLocator, chosen: Sequence[Problem], n: int, seed: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield ``n`` responses to each problem, with their answers."""
+    for each, (prompt, outputs) in zip(chosen, sampler.sample(chosen, n, seed)):
+        before = sampler.tokenizer.encode(prompt, add_special_tokens=False)
+        found = []
+        for output in outputs:
+            ids = [*before, *output.token_ids]
+            answer = locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
+            found.append({
+                "task": each.task, "prompt": prompt, "truth": each.answer, "response": output.text,
+                "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each.answer),
+            })  # fmt: skip
+        yield found
 
 
 def sample(model: Path, out: Path) -> None:
     """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response. Tasks that it has stay."""
-    stage = STAGES[out.name]
-    sampler = Sampler(model, stage.pattern)
+    stage, sampler = STAGES[out.name], Sampler(model)
+    responses = partial(responses_to, sampler, AnswerLocator(sampler.tokenizer, stage.pattern))
     out.mkdir(parents=True, exist_ok=True)
     path = out / "rollouts.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
@@ -165,13 +144,13 @@ def sample(model: Path, out: Path) -> None:
             screened, source = 0, stage.problems(task)
             while len(chosen) < PROMPTS:
                 drawn = [next(source) for _ in range(PROMPTS)]
-                for each, found in zip(drawn, sampler.responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
+                for each, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
                     if sum(response["correct"] for response in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
                         chosen.append(each)
                 screened += len(drawn)
             print(f"{task}: {len(chosen)} of {screened} problems", flush=True)
             for visit in range(1, VISITS + 1):
-                for found in sampler.responses(chosen, GROUP, SEED + 1000 * visit):
+                for found in responses(chosen, GROUP, SEED + 1000 * visit):
                     for response in found:
                         file.write(json.dumps({"visit": visit, **response}) + "\n")
                 print(f"{task}: visit {visit} of {VISITS}", flush=True)
@@ -193,7 +172,7 @@ def record(model: Path, out: Path) -> None:
     from torch.nn.utils.rnn import pad_sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from meds_openrlhf import AnswerLocator, LayerLogitRecorder, locate_answers, padded_positions
+    from meds_openrlhf import LayerLogitRecorder, locate_answers, padded_positions
 
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model)

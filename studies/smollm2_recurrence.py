@@ -42,7 +42,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from examples.smollm2 import Problem, problems, write_problems
-from studies.smollm2_fingerprint import TASKS, Sampler, neighbor_gain, ratio, resampled
+from examples.smollm2 import Problem, Sampler, problems, write_problems
+from meds_openrlhf import AnswerLocator
+from studies.smollm2_fingerprint import TASKS, neighbor_gain, ratio, resampled, responses_to
 
 PROBLEMS, SCREENED, MOST_RIGHT, VISITS, POOL, DEALS = 16, 8, 6, 13, 128, 400
 PROBLEM_SEED, SCREENING_SEED, POOL_SEED = 5_100, 50_000, 60_000
@@ -60,15 +62,20 @@ AT_ONCE = 16  # problems that are screened together
 PREMISE, STALE = 1.2, 0.3
 
 
+def _responses_of(model: Path) -> Callable[..., Iterator[list[dict[str, Any]]]]:
+    sampler = Sampler(model)
+    return partial(responses_to, sampler, AnswerLocator(sampler.tokenizer))
+
+
 def screen(model: Path, out: Path) -> None:
     """Write ``problems.jsonl``: of each task, the first problems that the model solves at times."""
-    sampler, chosen = Sampler(model, None), []
+    responses, chosen = _responses_of(model), []
     for task in TASKS:
         source, screened = problems(task, PROBLEM_SEED, starts=False), 0
         of_task: list[Problem] = []
         while len(of_task) < PROBLEMS // 2:
             drawn = list(islice(source, AT_ONCE))
-            for problem, found in zip(drawn, sampler.responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
+            for problem, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
                 if 1 <= sum(response["correct"] for response in found) <= MOST_RIGHT:
                     of_task.append(problem)
             screened += len(drawn)
@@ -82,12 +89,12 @@ def resample(model: Path, out: Path) -> None:
     """Sample the pool of the null; write ``first-policy.jsonl``, a line a response, in order of problems."""
     with (out / "problems.jsonl").open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    sampler, path = Sampler(model, None), out / "first-policy.jsonl"
+    responses, path = _responses_of(model), out / "first-policy.jsonl"
     done = len(path.read_text(encoding="utf-8").splitlines()) // POOL if path.exists() else 0
     with path.open("a", encoding="utf-8") as file:
         for place, row in enumerate(rows[done:], done):
             problem = Problem(row["datasource"], row["question"], "", row["answer"])
-            (found,) = sampler.responses([problem], POOL, POOL_SEED + place)
+            (found,) = responses([problem], POOL, POOL_SEED + place)
             for response in found:
                 line = {"problem": place, "answer": response["answer"], "correct": response["correct"]}
                 file.write(json.dumps(line) + "\n")
