@@ -5,9 +5,11 @@ import json
 import random
 import re
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,27 @@ def test_the_start_learns_solutions_and_no_prompts(
     losses = [float(re.search(r"loss ([\d.]+)", line)[1]) for line in lines]  # type: ignore[index]
     assert losses[-1] < losses[0]
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "policy").config.vocab_size == len(tokenizer)
+
+
+@pytest.mark.needs("reasoning_gym")
+def test_the_run_has_problems_that_the_policy_solves_at_times(recipe: ModuleType) -> None:
+    """Of problems that are solved never, once in four samples, or always, those in between are taken in order."""
+
+    class Sampler:
+        def sample(self, problems: list[Any], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
+            assert seed == 100 + 16 * (len(asked) // 16)
+            for problem in problems:
+                right = (0, n // 4, n)[len(asked) % 3]
+                asked.append(problem)
+                yield (
+                    "",
+                    [SimpleNamespace(text=f"\\boxed{{{problem.answer if i < right else 'no'}}}") for i in range(n)],
+                )
+
+    asked: list[Any] = []
+    drawn = recipe.problems("chain_sum", 5, starts=False)
+    assert recipe.solved_at_times(Sampler(), drawn, 8, 100) == asked[1:24:3]
+    assert len(asked) == 32  # whole batches of 16
 
 
 def test_what_is_missing_is_said_in_a_line(recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a node's driver says of its GPUs, and a driver that is too old for torch."""
+"""What a node's driver says of its GPUs, a driver that is too old for torch, and the environment without one."""
 
 from pathlib import Path
 
@@ -9,6 +9,15 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.doctor.checks import examine
 from meds_openrlhf.runtime import devices
 from meds_openrlhf.runtime.devices import old_driver, smallest_card
+
+
+def test_a_cpu_runs_threads_are_the_users_and_one_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in devices.OF_THE_USER:
+        monkeypatch.delenv(name, raising=False)
+    assert devices.cpu_environment() == devices.CPU_ENVIRONMENT
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    assert devices.cpu_environment() == {**devices.CPU_ENVIRONMENT, "OMP_NUM_THREADS": "4"}
 
 
 def answers(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
