@@ -10,8 +10,11 @@ Exit code 0: no check is WRONG (some may be slow); 1: a check is WRONG.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add("--recipe", type=Path, metavar="CONFIG", help=recipe)
     add("--quick", action="store_true", help="skip the all-reduce and the training runs, which take minutes")
+    add("--json", action="store_true", help="print each check as a line of JSON")
     add("--verbose", action="store_true", help="print the output of the workers")
 
 
@@ -43,7 +47,7 @@ def run(arguments: argparse.Namespace, _overrides: list[str]) -> int:
         os.environ["RAY_ADDRESS"] = arguments.address
     wrong = False
     for finding in _findings(arguments):
-        print(finding, flush=True)
+        print(json.dumps(finding.as_json()) if arguments.json else finding, flush=True)
         wrong = wrong or finding.word == "WRONG"
     return int(wrong)
 
@@ -60,7 +64,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     recipe = None if arguments.recipe is None else load_config(arguments.recipe, named_by_user=True)
     yield checks.examine_wandb(os.environ)
     on_cpu = not os.environ.get("RAY_ADDRESS") and not has_cuda()
-    with ray_connection(on_cpu=on_cpu, verbose=verbose):
+    say = partial(print, file=sys.stderr) if arguments.json else print
+    with ray_connection(on_cpu=on_cpu, verbose=verbose, say=say):
         yield from checks.examine_nodes(folder)
         gpus, made_up = checks.gpus_of_nodes()
         if recipe is not None:

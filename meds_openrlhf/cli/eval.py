@@ -48,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
     add("--wait", dest="wait_seconds", metavar="SECONDS", type=float, default=600, help=f"wait for free GPUs {default}")
     add("--allow-cpu", action="store_true", help="run on the CPU if this machine has no GPU")
     add_trust(parser)
+    add("--json", action="store_true", help="print the report's results.json instead of its first table")
     add("--verbose", action="store_true", help="print the output of every Ray worker")
 
 
@@ -55,7 +56,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Draw the missing samples, write the report and print its overview."""
     quiet_start(arguments.verbose)
     from meds_openrlhf.evaluation.evaluate import Evaluation, Progress
-    from meds_openrlhf.evaluation.report import PAGE, first_table, write_report_of_labels
+    from meds_openrlhf.evaluation.report import JSON, PAGE, first_table, write_report_of_labels
+    from meds_openrlhf.files import MOST_TEXT, read_file
     from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
 
     require_lasting_in_job("--out", arguments.out)
@@ -64,7 +66,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     _draw(evaluation, progress, arguments.verbose)
     settings, labels = evaluation.subjects[0].settings, [subject.label for subject in evaluation.subjects]
     write_report_of_labels(arguments.out, settings, evaluation.benchmarks, arguments.n, labels, progress.say)
-    print(first_table(arguments.out), end="", flush=True)
+    found = read_file(arguments.out / JSON, MOST_TEXT).decode() if arguments.json else first_table(arguments.out)
+    print(found, end="", flush=True)
     progress.say(f"report: {arguments.out / PAGE}")
     return 0
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train, whatif
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.config.errors import how_to_install
+from meds_openrlhf.config.errors import how_to_install, suggestion
 from meds_openrlhf.files import DISK_ERRORS, PATH_ERRORS, UnusableFileError, raise_limits
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.runtime.errors import RunLostError, innermost
@@ -62,13 +62,16 @@ CONTINUE = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own) and return its exit code."""
     prepare_streams()
-    words = "%(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.WARNING, format=words, stream=PrintableStream(sys.stderr))
+    form = "%(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=logging.WARNING, format=form, stream=PrintableStream(sys.stderr))
     parser = argparse.ArgumentParser(prog="meds", description="Memory-enhanced reward shaping for RL on OpenRLHF.")
     parser.add_argument("--version", action="version", version=f"meds {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add_parser in SUBCOMMANDS.values():
         add_parser(subparsers)
+    words = sys.argv[1:] if argv is None else argv
+    if words and not words[0].startswith("-") and words[0] not in SUBCOMMANDS:
+        parser.error(f"COMMAND={words[0]}: unknown command. {suggestion(words[0], SUBCOMMANDS)}")
     try:
         known, rest = parser.parse_known_args(argv)
         if rest and not known.takes_overrides:

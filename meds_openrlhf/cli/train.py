@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -79,6 +80,7 @@ def add_plan(subparsers: Any) -> None:
     memory = f"memory of each GPU (default: the running cluster's, or {GPU_MEMORY_GB:g} with --cluster)"
     add("--gpu-memory", metavar="GB", type=float, help=memory)
     add("--cpus", metavar="N", type=int, help="CPUs of each node of --cluster (default: 16 per GPU)")
+    add("--json", action="store_true", help="print JSON")
 
 
 def run_plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
@@ -86,7 +88,7 @@ def run_plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
     Show which GPUs and CPUs a run would use and how much GPU memory it would need. Starts nothing. Takes the same
     settings and variants as `meds train`. Exit code 0: the run fits; 1: it does not fit, and the output says what is
-    missing; 2: the configuration is wrong.
+    missing, or its memory is unknown, and the output says why; 2: the configuration is wrong.
     """
     config = load_config(arguments.config, overrides, named_by_user=True)
     quiet_start(verbose=False)
@@ -101,8 +103,9 @@ def run_plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
     except Shortage as shortage:
         print(f"meds: {arguments.config} does not fit: the cluster {shortage.hint}", file=sys.stderr)
         return 1
-    print(draw(report, " with ".join([arguments.config, *config.variants])), end="")
-    return 1 if report.overfull else 0
+    page = draw(report, " with ".join([arguments.config, *config.variants]))
+    print(json.dumps(report.as_json(), indent=1) + "\n" if arguments.json else page, end="")
+    return 1 if report.unknown or report.overfull else 0
 
 
 def _nodes(arguments: argparse.Namespace) -> list[Node]:

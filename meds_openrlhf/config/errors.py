@@ -31,10 +31,10 @@ class WithoutEffect(ConfigError):
         self.reason, self.because = hint, because
 
 
-def suggestion(name: str, known: Iterable[object]) -> str:
-    """Say which of the ``known`` names may be meant by ``name``, or what they are."""
+def suggestion(name: str, known: Iterable[object], prefix: str = "") -> str:
+    """Say which of the ``known`` names may be meant by ``name``, with ``prefix``, or what they are."""
     close = difflib.get_close_matches(name, names := [*map(str, known)], n=1)
-    return f"Did you mean {close[0]}?" if close else f"Choose one of {', '.join(names)}."
+    return f"Did you mean {prefix}{close[0]}?" if close else f"Choose one of {', '.join(names)}."
 
 
 def how_to_install(extra: str) -> str:

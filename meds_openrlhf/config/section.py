@@ -55,7 +55,7 @@ def build(cls: type[T], values: Mapping[str, Any], name: str) -> T:
     kinds = _kinds(cls)
     for key, value in values.items():
         if key not in kinds:
-            raise ConfigError(f"{name}.{key}", value, f"unknown setting. {suggestion(key, kinds)}")
+            raise ConfigError(f"{name}.{key}", value, f"unknown setting. {suggestion(key, kinds, f'{name}.')}")
     for item in fields(cls):  # type: ignore[arg-type]
         if item.name not in values and item.default is MISSING and item.default_factory is MISSING:
             raise ConfigError(f"{name}.{item.name}", None, "this setting is required; it has no default.")

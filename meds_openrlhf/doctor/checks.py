@@ -47,6 +47,11 @@ class Finding:
         """``ok``, ``slow`` or ``WRONG``."""
         return "ok" if not self.advice else "slow" if self.slow else "WRONG"
 
+    def as_json(self) -> dict[str, str]:
+        """Return the finding for programs."""
+        facts = {"result": self.word, "node": self.node, "check": self.check, "found": self.found}
+        return {**facts, "advice": self.advice}
+
     def __str__(self) -> str:
         advice = f"; {self.advice}" if self.advice else ""
         return f"{self.word:5}  {self.node:15}  {self.check:8}  {self.found}{advice}"

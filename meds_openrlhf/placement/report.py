@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from textwrap import indent
 from types import SimpleNamespace
+from typing import Any
 
 from meds_openrlhf.placement.batching import Batching, listed
 from meds_openrlhf.placement.engine_limits import EngineLimits
@@ -76,6 +78,29 @@ class PlanReport:
             advice = "Raise vllm.tensor_parallel_size or vllm.gpu_memory_utilization, or lower data.max_len"
             lines.append(f"the KV cache of an engine is too small for {self.args.data.max_len} tokens. {advice}")
         return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan for programs: GPUs by node, memory in GB (None: unknown); without ``problems`` it fits."""
+        roles = {
+            member.role: {
+                "gpus": dict(Counter(node.name for node in group.nodes)),
+                "tensor_parallel": member.block_gpus if member.role == "engines" else 1,
+                "shares_with": [role for role in group.roles if role != member.role],
+                "gb_per_gpu": self.footprints[member.role].peak / GB if self.footprints else None,
+            }
+            for group in self.plan.groups
+            for member in group.members
+        }
+        return {
+            "mode": self.mode,
+            "gpus": self.plan.gpus,
+            "cpus": self.plan.cpus,
+            "gpu_memory_gb": self.plan.gpu_memory_gb,
+            "roles": roles,
+            "nodes": {node.name: {"gb": self.on_node_gb(node), "of": node.memory_gb} for node in self.plan.nodes},
+            "engine_sequences": self.limits.max_num_seqs,
+            "problems": [*([f"memory unknown: {self.unknown}"] if self.unknown else []), *self.overfull],
+        }
 
     def _advice(self, group: Group) -> str:
         if group.roles == ("engines",):

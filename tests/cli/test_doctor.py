@@ -1,5 +1,6 @@
 """The command, without the training."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_lines_and_the_exit_code(tmp_path: Path, meds: Meds, monkeypatch: pytest
     assert printed.splitlines()[-1].startswith(
         "WRONG  cluster          GPUs      Ray has none on any node; wait for GPU"
     )
+
+
+def test_checks_as_lines_of_json(tmp_path: Path, meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "gpus_of_nodes", lambda: ({}, True))
+    code, printed, said = meds("doctor", "--json", "--folder", tmp_path)
+    found = [json.loads(line) for line in printed.splitlines()]
+    assert code == 1
+    assert [line["result"] for line in found[-2:]] == ["ok", "WRONG"]
+    assert found[-1]["advice"] == "wait for GPU nodes, or start Ray there"
+    assert "asks for no token" in said
 
 
 LOST = ConnectionError("Could not find any"), "(Could not find any)"

@@ -1,5 +1,6 @@
 """`meds eval`, as it is typed: what is refused before anything starts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def test_where_nothing_is_missing_the_report_is_written_at_once(meds: Meds) -> N
     said = ["reading tokenizers and prompts: policy", "all 3 samples are there already", "report: eval/report.md"]
     assert (code, trouble.splitlines()) == (0, said)
     assert printed == Path("eval/table.md").read_text().split("\n### ")[0]
+    written = meds.output("eval", "policy", "--benchmarks=sums.jsonl", "--n=3", "--allow-cpu", "--json")
+    assert json.loads(written) == json.loads(Path("eval/results.json").read_text())
     origin = Path("eval/report.md").read_text().split("### Models and sampling")[1]
     assert "n = 3 samples of every problem. Benchmarks: sums (1 problem)." in origin
     assert str(Path("policy").absolute()) in origin

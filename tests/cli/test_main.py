@@ -101,6 +101,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(meds: Meds, capsys: pytest.Captur
     assert "unrecognized arguments: --sed 1" in capsys.readouterr().err
 
 
+def test_an_unknown_command_is_named_with_the_nearest(meds: Meds, capsys: pytest.CaptureFixture[str]) -> None:
+    for word, line in (("trian", "Did you mean train?"), ("x", "Choose one of train, eval, plan, doctor, ")):
+        with pytest.raises(SystemExit, match="2"):
+            meds(word, "configs/cpu/meds.yaml")
+        assert f"meds: error: COMMAND={word}: unknown command. {line}" in capsys.readouterr().err
+
+
 def test_a_command_whose_few_lines_nobody_reads_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """They fit into the stream's buffer, so that only its flush meets the closed pipe."""
     reader, writer = os.pipe()

@@ -1,5 +1,6 @@
 """Plans as `meds plan` prints them, and what the demo asks for on machines with and without a GPU."""
 
+import json
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
@@ -51,6 +52,21 @@ def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
     code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--meds.placement.mode=colocate")
     assert code == 1
     assert "too full  policy + engines on a GPU: about 63 GB of 16 GB" in printed
+
+
+def test_a_plan_for_programs(meds: Meds) -> None:
+    plan = json.loads(meds.output("plan", CONFIG, "--cluster", "1x8", "--json"))
+    assert plan["problems"] == []
+    assert plan["gpu_memory_gb"] == 140
+    assert plan["roles"]["policy"]["shares_with"] == ["engines"]
+    assert sum(plan["roles"]["policy"]["gpus"].values()) == plan["gpus"] == 8
+    assert 0 < plan["roles"]["policy"]["gb_per_gpu"] < 140
+    code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--json")
+    assert code == 1
+    assert any("on a GPU: about" in line for line in json.loads(printed)["problems"])
+    code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--actor.model_name_or_path=some/model")
+    assert code == 1  # whether it fits is not known
+    assert "unknown: some/model: not readable" in printed
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--meds.penalty.alfa=1", "meds.penalty.alfa=1: unknown setting. Did you mean alpha?"),
+        ("--meds.penalty.alfa=1", "meds.penalty.alfa=1: unknown setting. Did you mean meds.penalty.alpha?"),
         ("--meds.zzz=1", "meds.zzz=1: unknown setting. Choose one of run_dir, enabled, "),
         *[(f"--meds.memory.shards={value}", f"meds.memory.shards={value}: {COUNT}.") for value in ("two", "0", "1.0")],
         ("--meds.memory.shards=true", f"meds.memory.shards=True: {COUNT}."),

@@ -1,5 +1,6 @@
 """`meds plan` on a running cluster and `meds doctor` on this machine: nothing is left behind."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -24,8 +25,13 @@ def test_the_plan_for_a_running_cluster(assets: Path, cluster: str, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
     nameless = plan()
-    assert nameless.returncode == 0, nameless.stderr
+    assert nameless.returncode == 1, nameless.stderr
     assert "  memory  unknown: Ray names no known accelerator type\n" in nameless.stdout
+
+    written = json.loads(plan("--gpu-memory=24", "--json").stdout)
+    assert written["problems"] == []
+    assert list(written["roles"]) == ["policy", "engines"]
+    assert json.loads(plan("--json").stdout)["problems"] == ["memory unknown: Ray names no known accelerator type"]
 
     small = plan("--vllm.num_engines=9")
     assert small.returncode == 1
