@@ -39,7 +39,7 @@ LONGEST_ANSWER = 24  # maximum number of characters shown
 class Case:
     """The n wrong rollouts of a prompt, sorted by cluster (noise last), then answer, then step.
 
-    ``clusters`` (n,) are numbered from 0 within the prompt, -1 is noise; ``answers`` (n,) are normalised, so that
+    ``clusters`` (n,) are numbered from 0 within the prompt, -1 is noise; ``answers`` (n,) are normalized, so that
     answers that differ only in typesetting are equal; ``steps`` (n,); ``logits`` (n, N) float32.
     """
 
@@ -89,7 +89,7 @@ class Case:
         return mixed + split + len(self.clusters) * min(mixed, split, 1)
 
 
-def analyse(
+def analyze(
     run: Annotated[Path, folders("a run's folder", None)],
     prompt: Annotated[str | None, option("prompt to show (default: the most telling prompt)", "KEY")] = None,
     preset: Annotated[str, option("clustering preset", choices=LOGIT_PRESETS)] = "paper",
@@ -206,7 +206,7 @@ def _shortened(answer: str) -> str:
     return line if len(line) <= LONGEST_ANSWER else f"{line[: LONGEST_ANSWER - 1]}…"
 
 
-main = Command("case_study", __doc__, analyse)
+main = Command("case_study", __doc__, analyze)
 
 if __name__ == "__main__":
     sys.exit(main())

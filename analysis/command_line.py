@@ -36,26 +36,26 @@ class Finding:
 class Command:
     """`python -m analysis.NAME`: called with the words of a command line, it returns the exit code.
 
-    The options are those that ``analyse`` declares, and a judge's if it has a parameter ``judge``. The name is also
+    The options are those that ``analyze`` declares, and a judge's if it has a parameter ``judge``. The name is also
     that of the files of the figure and the numbers.
     """
 
     name: str
     doc: str | None
-    analyse: Callable[..., Finding]
+    analyze: Callable[..., Finding]
     draws: bool = True
 
     def __call__(self, words: Sequence[str] | None = None) -> int:
         """Run the analysis, print its text, and write its figure and its numbers."""
         summary = (self.doc or "").split("\n")[0]
         parser = argparse.ArgumentParser(prog=f"python -m analysis.{self.name}", description=summary)
-        add_options(parser, self.analyse)
+        add_options(parser, self.analyze)
         add, default = parser.add_argument, "(default: %(default)s)"
         if self.draws:
             file = Path(f"{self.name}.png")
             add("--figure", type=figure_path, default=file, help=f"PNG or SVG file for the figure {default}")
         add("--json", type=Path, default=Path(f"{self.name}.json"), help=f"JSON file for the table's numbers {default}")
-        judged = "judge" in inspect.signature(self.analyse).parameters
+        judged = "judge" in inspect.signature(self.analyze).parameters
         if judged:
             add_judge_options(parser)
         given = vars(parser.parse_args(words))
@@ -64,7 +64,7 @@ class Command:
         def run() -> None:
             if judged:
                 given["judge"] = judge_settings(given)
-            finding = self.analyse(**given)
+            finding = self.analyze(**given)
             print(finding.text)
             if finding.figure is not None:
                 write_figure(finding.figure, figure)

@@ -23,7 +23,7 @@ from meds_openrlhf.stats.presentation import markdown, shown
 METRIC = "timing/step_total"  # seconds
 
 
-def analyse(
+def analyze(
     runs: Annotated[Sequence[Path], folders("folders of runs; ratios are to the first")],
     steps: Annotated[Sequence[int], option("average over first steps", "N", nargs="+", type=positive)] = (50, 100),
 ) -> Finding:
@@ -45,7 +45,7 @@ def _minutes(seconds: pd.Series[float], steps: int) -> float | None:
     return float(first.mean()) / 60 if len(first) == steps else None
 
 
-main = Command("cost", __doc__, analyse, draws=False)
+main = Command("cost", __doc__, analyze, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,7 +25,7 @@ METRICS = {span: f"meds/eigen_ratio_{span}" for span in ("all", "window", "step"
 NONE_LOGGED = "logged no eigen ratio. A baseline needs a memory of layer logits too: --meds.penalty.alpha 0"
 
 
-def analyse(runs: Annotated[Sequence[Path], folders("folders of runs to compare")]) -> Finding:
+def analyze(runs: Annotated[Sequence[Path], folders("folders of runs to compare")]) -> Finding:
     """The course of each run's eigen ratios."""
     curves = logged_curves(runs, [*METRICS.values()], NONE_LOGGED)
     logged = [
@@ -49,7 +49,7 @@ def table_of(curves: Curves) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "of", "steps", "first", "least", "last", "late"])
 
 
-main = Command("eigen_ratio", __doc__, analyse)
+main = Command("eigen_ratio", __doc__, analyze)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -53,7 +53,7 @@ Follow its reasoning step by step, find where it goes wrong, and say which one o
 """ + "\n".join(f"{number}: {name}: {meaning}." for number, (name, meaning) in CATEGORIES.items())
 
 
-def analyse(
+def analyze(
     run: Annotated[Path, folders("folder of a run with meds.tracking.rollouts: all", None)],
     judge: JudgeSettings,
     responses: Annotated[int, option("wrong responses to label", "N", type=positive)] = 800,
@@ -74,8 +74,8 @@ def analyse(
     places = wrong.select(["step", "sample", "prompt"]).take(pa.array(rows))
     questions = [_question(judging, texts) for texts in texts_of(run, places)]
     answers = judging.ask(questions, notes)
-    labelled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
-    labelled_rows, categories = np.array(labelled, np.int64).reshape(-1, 2).T
+    labeled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
+    labelled_rows, categories = np.array(labeled, np.int64).reshape(-1, 2).T
     found, compared = agreements(run, wrong, labelled_rows, categories, preset)
     counts = {number: answers.count((number,)) for number in CATEGORIES}
     tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
@@ -140,7 +140,7 @@ def draw(counts: dict[int, int], found: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-main = Command("error_categories", __doc__, analyse)
+main = Command("error_categories", __doc__, analyze)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -37,7 +37,7 @@ ALONE = "alone"  # every response is a cluster of its own; and `SINGLE`, all of 
 Numbers = dict[str, Any]  # by name, as they are written
 
 
-def analyse(
+def analyze(
     run: Annotated[Path, folders("folder of a run of the arithmetic task", None)],
     noise: Annotated[
         str, option("all noise is one cluster, as in the paper, or each noise row is alone", choices=("set", "alone"))
@@ -133,7 +133,7 @@ def coverage_lines(coverage: Mapping[str, Any]) -> str:
     ).format(**coverage) + (kinds or "none")
 
 
-main = Command("known_mistakes", __doc__, analyse, draws=False)
+main = Command("known_mistakes", __doc__, analyze, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -34,7 +34,7 @@ from meds_openrlhf.themes.words import words_in
 Vectors = NDArray[np.float32]
 
 
-def analyse(runs: Annotated[Sequence[Path], folders("folders of runs of the arithmetic task")]) -> Finding:
+def analyze(runs: Annotated[Sequence[Path], folders("folders of runs of the arithmetic task")]) -> Finding:
     """Score each way on each run."""
     scores = {name: scores_of(run) for run, name in zip(runs, names_of(runs))}
     table = pd.DataFrame(scores).assign(mean=lambda frame: frame.mean(axis=1)).rename_axis("themes by").reset_index()
@@ -100,7 +100,7 @@ def _fingerprints(atlas: Atlas) -> Vectors:
     return unit
 
 
-main = Command("known_themes", __doc__, analyse, draws=False)
+main = Command("known_themes", __doc__, analyze, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

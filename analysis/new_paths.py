@@ -47,7 +47,7 @@ Return = tuple[str, int]  # (prompt, number of a visit, from 0): that visit and 
 Steps = tuple[int, int]  # of these two visits
 
 
-def analyse(
+def analyze(
     runs: Annotated[Sequence[Path], folders("folders of runs with meds.tracking.rollouts: all")],
     judge: JudgeSettings,
     pairs: Annotated[int, option("pairs of steps", "N", type=positive)] = 21,
@@ -65,15 +65,15 @@ def analyse(
         for earlier, later in found
     ]
     replies = judging.ask([question for *_, question, _ in asked], notes)
-    judgements = [
+    judgments = [
         {
             **{"run": name, "prompt": earlier.prompt, "earlier_step": earlier.step, "later_step": later.step},
             **{"shortened": cut, "score": reply and reply[0]},
         }
         for (name, earlier, later, _, cut), reply in zip(asked, replies)
     ]
-    summaries = [summarize(name, judgements) for name in returns]
-    numbers = {"runs": summaries, "pairs": judgements}
+    summaries = [summarize(name, judgments) for name in returns]
+    numbers = {"runs": summaries, "pairs": judgments}
     return judging.finding(markdown(table_of(summaries)), numbers, draw(summaries))
 
 
@@ -135,9 +135,9 @@ def _question(judging: Judging, earlier: Group, later: Group, most: int) -> tupl
     return judging.question(RUBRIC, SCORE, {"question": later.question}, responses)
 
 
-def summarize(run: str, judgements: Sequence[Numbers]) -> Numbers:
-    """A run's number of judgements per score, their mean and its standard error, None if there are too few."""
-    of_run = [judgement["score"] for judgement in judgements if judgement["run"] == run]
+def summarize(run: str, judgments: Sequence[Numbers]) -> Numbers:
+    """A run's number of judgments per score, their mean and its standard error, None if there are too few."""
+    of_run = [judgment["score"] for judgment in judgments if judgment["run"] == run]
     scores = [score for score in of_run if score is not None]
     mean, error = mean_and_error(scores)
     counts = [scores.count(score) for score in MEANINGS]
@@ -171,7 +171,7 @@ def draw(summaries: Sequence[Numbers]) -> Figure:
     return figure
 
 
-main = Command("new_paths", __doc__, analyse)
+main = Command("new_paths", __doc__, analyze)
 
 if __name__ == "__main__":
     sys.exit(main())

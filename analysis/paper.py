@@ -95,11 +95,11 @@ class Paper:
             Item("within-step", "Figure 1c: diversity within a step", both, within, least=2),
             Item("across-steps", "Figure 1c: diversity across steps", both, across),
             Item("main", "Table 1, Figure 4: pass@k", every, self._pass_at_k),
-            Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, _found(eigen_ratio.analyse)),
+            Item("eigen-ratio", "Figure 5, left: top-1 eigen ratio", both, _found(eigen_ratio.analyze)),
             Item("agreement", "Figure 5, right: agreement", [meds], agreement),
-            Item("case-study", "Figures 6, 7: logits of one prompt", [meds], _found(case_study.analyse, one=True)),
+            Item("case-study", "Figures 6, 7: logits of one prompt", [meds], _found(case_study.analyze, one=True)),
             Item("ablation", "Table 2: features", [dapo, *self._features], self._ablation),
-            Item("cost", "Section 4.2: minutes a step", both, _found(cost.analyse)),
+            Item("cost", "Section 4.2: minutes a step", both, _found(cost.analyze)),
         ]
 
     def attempt(self, item: Item) -> None:
@@ -142,7 +142,7 @@ class Paper:
 
     def _judged(self, script: Any) -> Make:
         if self._judge is not None:
-            return _found(script.analyse, one=script is error_categories, judge=self._judge)
+            return _found(script.analyze, one=script is error_categories, judge=self._judge)
         words = ["python", "-m", "analysis.paper", *self._given.words, "--judge-model", "NAME", "--judge-url", "URL"]
         return lambda folder, _: {} if (folder / TABLE).is_file() else {"no judge": shlex.join(words)}
 
@@ -191,11 +191,11 @@ class Paper:
         return dict.fromkeys(notes, command)
 
 
-def _found(analyse: Callable[..., Finding], one: bool = False, **options: Any) -> Make:
+def _found(analyze: Callable[..., Finding], one: bool = False, **options: Any) -> Make:
     """Make an item by an analysis, of all runs or of ``one``."""
 
     def make(folder: Path, runs: Sequence[Path]) -> Lacks:
-        finding = analyse(runs[0] if one else runs, **options)
+        finding = analyze(runs[0] if one else runs, **options)
         write_atomically(folder / TABLE, f"{finding.text}\n")
         write_numbers(finding.numbers, folder / NUMBERS)
         if finding.figure is not None:

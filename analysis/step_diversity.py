@@ -58,7 +58,7 @@ class Pairing:
         return self.steps[run], self.prompt
 
 
-def analyse(
+def analyze(
     runs: Annotated[Sequence[Path], folders("folders of runs with meds.tracking.rollouts: all", 2)],
     judge: JudgeSettings,
     steps: Annotated[
@@ -197,7 +197,7 @@ def draw(summaries: Sequence[Numbers], names: Sequence[str]) -> Figure:
     return figure
 
 
-main = Command("step_diversity", __doc__, analyse)
+main = Command("step_diversity", __doc__, analyze)
 
 if __name__ == "__main__":
     sys.exit(main())

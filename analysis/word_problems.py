@@ -283,7 +283,7 @@ def _number(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):.2f}"
 
 
-def analyse(
+def analyze(
     out: Annotated[Path, option("folder for the dumps and their atlases", "FOLDER", type=Path)] = Path("word-problems"),
     seed: Annotated[int, option("seed of the problems and responses", "N", type=int)] = 0,
 ) -> Finding:
@@ -316,7 +316,7 @@ def _score(run: Path, mistakes: list[str]) -> dict[str, float]:
     }
 
 
-main = Command("word_problems", __doc__, analyse, draws=False)
+main = Command("word_problems", __doc__, analyze, draws=False)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""The dashboard of runs at Weights & Biases, as code: the catalogue's charts of training, pass@k, the biggest clusters.
+"""The dashboard of runs at Weights & Biases, as code: the catalog's charts of training, pass@k, the biggest clusters.
 
     python -m dashboards.wandb_workspace --offline dashboard.json          # look at its specification, no network
     WANDB_API_KEY=... python -m dashboards.wandb_workspace --entity my-team --project my-project
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.runs.catalogue import CHARTS, PASS_AT_K, UNANSWERED, Chart
+from meds_openrlhf.runs.catalog import CHARTS, PASS_AT_K, UNANSWERED, Chart
 from meds_openrlhf.tracking.trackers import AXIS, BIGGEST_CLUSTERS, PROJECT
 
 if TYPE_CHECKING:

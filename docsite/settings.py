@@ -1,6 +1,6 @@
 """What `make settings` writes: the tables of settings and metrics in docs/, and the panels of Grafana's dashboard.
 
-Settings are those of the schema; metrics and the gauges of the memory are those of the catalogue.
+Settings are those of the schema; metrics and the gauges of the memory are those of the catalog.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.runs.catalogue import CHARTS, GAUGES
+from meds_openrlhf.runs.catalog import CHARTS, GAUGES
 
 REPOSITORY = Path(__file__).parents[1]
 GRAFANA = REPOSITORY / "dashboards/grafana.json"
@@ -98,7 +98,7 @@ def _as_markdown(text: str) -> str:
 
 
 def _dashboard() -> str:
-    """Grafana's dashboard of the memory: a heading for each row of the catalogue, and below it its charts in rows."""
+    """Grafana's dashboard of the memory: a heading for each row of the catalog, and below it its charts in rows."""
     panels: list[dict[str, Any]] = []
     y = 0
     for row in GAUGES:

@@ -227,7 +227,7 @@ def _over_steps(metric: str) -> Callable[[Result], Course]:
 def _draw_courses(
     study: Study, results: Results, course: Callable[[Result], Course], ylabel: str, xlabel: str = "training step"
 ) -> Figure | None:
-    """A panel per task that has runs: a colour and style per method, thin for seeds, thick for interquartile means."""
+    """A panel per task that has runs: a color and style per method, thin for seeds, thick for interquartile means."""
     courses = {key: found for key, run in results.items() if (found := course(run))}
     tasks = [task for task in study.tasks if task in {key[0] for key in courses}]
     if not tasks:

@@ -1,7 +1,7 @@
 """A study's file, studies/NAME.yaml, as typed values, and the runs that it asks for. docs/studies.md describes it.
 
 runs/STUDY/TASK-METHOD-SEED/         a run's folder; beside it .log, what its commands printed
-runs/STUDY/evaluations/RUN/          samples of `meds eval` of its checkpoints, labelled METHOD@STEP; in the folder
+runs/STUDY/evaluations/RUN/          samples of `meds eval` of its checkpoints, labeled METHOD@STEP; in the folder
                                      TASK-start-SEED those of the policy before training, which all methods share
 results/STUDY/                       what is left of the runs, and the report
 """

@@ -8,6 +8,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
+import shtab
+
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train, whatif
 from meds_openrlhf.config import ConfigError
@@ -69,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add_parser in SUBCOMMANDS.values():
         add_parser(subparsers)
+    shtab.add_argument_to(parser, "--print-completion", help="print the completion script of a shell")
+    _complete_files(parser)
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-") and words[0] not in SUBCOMMANDS:
         parser.error(f"COMMAND={words[0]}: unknown command. {suggestion(words[0], SUBCOMMANDS)}")
@@ -97,6 +101,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"meds: {printable(line)}", file=sys.stderr)
         return code
+
+
+def _complete_files(parser: argparse.ArgumentParser) -> None:
+    """Let shells complete files as values of all arguments, also of subcommands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _complete_files(command)
+        elif action.nargs != 0 and not action.choices:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
 
 
 def _answer(error: BaseException, command: str) -> tuple[int, str | None]:

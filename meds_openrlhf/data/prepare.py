@@ -16,7 +16,7 @@ from pathlib import Path
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.catalog import TRAINING_FILE, DataSet
-from meds_openrlhf.data.questions import asks_for_answer_format, normalised, problem_id, qwen_math_prompt
+from meds_openrlhf.data.questions import asks_for_answer_format, normalized, problem_id, qwen_math_prompt
 from meds_openrlhf.data.sources import Row, Source, read_rows
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.rewards.grading import MOST_UNMATCHED, unmatched
@@ -59,19 +59,19 @@ class Counts:
 class Selection:
     """Collects the rows of several sets; of equal questions, the first is kept.
 
-    ``held_out`` are normalised questions to leave out. Questions with conflicting answers are left out too, because the
+    ``held_out`` are normalized questions to leave out. Questions with conflicting answers are left out too, because the
     data does not say which answer is right.
     """
 
     def __init__(self, held_out: Collection[str] = ()) -> None:
         self.counts: dict[str, Counts] = {}
         self._held_out = held_out
-        self._first: dict[str, Problem] = {}  # by normalised question
+        self._first: dict[str, Problem] = {}  # by normalized question
         self._conflicting: set[str] = set()
 
     @property
     def questions(self) -> Collection[str]:
-        """Every normalised question that could have been kept, those with conflicting answers included."""
+        """Every normalized question that could have been kept, those with conflicting answers included."""
         return self._first.keys()
 
     def add(self, dataset: DataSet, rows: Iterable[Row]) -> None:
@@ -92,7 +92,7 @@ class Selection:
                 self._first[question] = problem
                 continue
             counts.dropped[DUPLICATE] += 1
-            if first.answer != problem.answer and normalised(first.answer) != normalised(problem.answer):
+            if first.answer != problem.answer and normalized(first.answer) != normalized(problem.answer):
                 self._conflicting.add(question)
 
     def finish(self) -> list[Problem]:
@@ -111,8 +111,8 @@ class Selection:
 
 
 def _judge(dataset: DataSet, row: Row) -> tuple[str, Problem] | str:
-    """The row's normalised question and its problem, or the reason to drop it."""
-    question = normalised(row.question or "")
+    """The row's normalized question and its problem, or the reason to drop it."""
+    question = normalized(row.question or "")
     if row.question is None or not question:
         return NO_QUESTION
     if row.answer is None:

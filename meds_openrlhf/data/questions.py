@@ -1,4 +1,4 @@
-"""Questions and answers as texts: taken from their wrapping, normalised for comparison, and put into a template."""
+"""Questions and answers as texts: taken from their wrapping, normalized for comparison, and put into a template."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def asks_for_answer_format(question: str) -> bool:
     return _ANSWER_FORMAT.search(question) is not None
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     """A form that is equal for questions that differ only in Unicode form, case, white space and LaTeX spacing.
 
     For comparison, not for display: dollar signs, ``\\left``, ``\\,`` and all white space are removed. Idempotent.
@@ -83,7 +83,7 @@ def normalised(text: str) -> str:
 
 
 def problem_id(dataset: str, normalised_question: str) -> str:
-    """The id of a problem: its set and a 48-bit hash of the normalised question."""
+    """The id of a problem: its set and a 48-bit hash of the normalized question."""
     digest = hashlib.sha256(normalised_question.encode()).hexdigest()
     return f"{dataset}-{digest[:12]}"
 

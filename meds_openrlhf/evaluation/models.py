@@ -67,8 +67,8 @@ class _Word:
 
     @classmethod
     def parse(cls, word: str) -> _Word:
-        labelled = _LABELLED.fullmatch(word)
-        label, name = labelled.groups() if labelled else (None, word)
+        labeled = _LABELLED.fullmatch(word)
+        label, name = labeled.groups() if labeled else (None, word)
         if label is not None and not LABEL.fullmatch(label):
             raise ConfigError("MODEL", word, f"has the invalid label {label!r}. Use letters, digits and . _ @ + -")
         at_step = None if Path(name).is_dir() else _AT_STEP.fullmatch(name)

@@ -42,7 +42,7 @@ def vote(sets: Sets, method: Method) -> Labels:
     Nearest by cosine; a zero row is not similar to any row. If a set stores fewer rows, all of them vote. Noise votes
     and can win. Among equally near rows the row stored first counts as nearer.
 
-    With ties "smallest", scikit-learn searches the neighbours of one row at a time, as the reference code does. This
+    With ties "smallest", scikit-learn searches the neighbors of one row at a time, as the reference code does. This
     takes at least half a millisecond per row, several hundred times as long as "nearest". With the algorithm "equal"
     the label is that of an equal stored row, and NOISE without one.
     """

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.memory.sets import NEIGHBORS, NOISE, Floats, Integers, Labels, Sets
 
 # The automatic epsilon is a factor times a quantile of distances. Chosen by simulation; see docs/clustering.md.
-NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbours
+NEIGHBOR_QUANTILE = 0.75  # of the distinct rows' distances to their nearest neighbors
 NEIGHBOR_FACTOR = 2.0
 FARTHEST = 0.45  # the limit of epsilon, in RMS lengths of the rows; rows farther from all others are scatter
 
@@ -60,7 +60,7 @@ def hdbscan_sets(
 def automatic_epsilon(left: Integers, right: Integers, heights: Floats, farthest: float) -> float:
     """Return epsilon for a set of n rows, from the (n - 1,) children and rising heights of its single linkage tree.
 
-    The height at which a row is first joined, the distance to its nearest neighbour, gives the scale of a mode and
+    The height at which a row is first joined, the distance to its nearest neighbor, gives the scale of a mode and
     never spans the gap between two. Twice the upper quartile of these distances joins a whole mode. Copies count as one
     row; rows farther than ``farthest`` from all others do not count. If no row counts, the result is ``farthest``. If
     at least half of the rows have copies and epsilon would join all of these, the result is 0, so that each repeated

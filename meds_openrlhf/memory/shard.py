@@ -84,7 +84,7 @@ class MemoryAnswer:
 
     ``stats`` and ``moments`` (of all selected layer logits) include the rows. ``visits`` are those of the counts, by
     prompt, with the success remembered before. ``seconds`` are those of clustering that
-    was still due ("wait"), of labelling ("assign") and of the durable write ("append"), and from the pool also those of
+    was still due ("wait"), of labeling ("assign") and of the durable write ("append"), and from the pool also those of
     the last finished clusterings in the background ("cluster").
     """
 

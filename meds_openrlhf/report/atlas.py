@@ -34,7 +34,7 @@ class Limits:
     example_characters: int = 3_000
     prompt_characters: int = 3_000
     answer_characters: int = 200
-    heatmap_rows: int = 8  # members, and as many neighbours
+    heatmap_rows: int = 8  # members, and as many neighbors
 
     def shared_by(self, runs: int) -> Limits:
         """The limits of each of ``runs`` runs."""

@@ -1,11 +1,11 @@
-"""The panels of curves: the catalogue's charts with what the runs have, evaluations, and all other metrics."""
+"""The panels of curves: the catalog's charts with what the runs have, evaluations, and all other metrics."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-from meds_openrlhf.runs.catalogue import CHARTS, PASS_AT_K, UNANSWERED
+from meds_openrlhf.runs.catalog import CHARTS, PASS_AT_K, UNANSWERED
 
 _SKIPPED = r"rollout/num_samples|eval_num_samples|generated_samples"
 _OTHERS = "All other metrics"
@@ -13,7 +13,7 @@ _OTHERS = "All other metrics"
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart: ``series`` are metrics with their names in the legend; ``unit``, ``form``, ``hint`` as in the catalogue.
+    """A chart: ``series`` are metrics with their names in the legend; ``unit``, ``form``, ``hint`` as in the catalog.
 
     ``source``: "steps" or "evaluations". ``off``: the metrics that are hidden until the reader switches them on.
     """
@@ -29,7 +29,7 @@ class Panel:
 
 
 def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
-    """The panels with data, given the names of all runs' metrics; those of the catalogue come first."""
+    """The panels with data, given the names of all runs' metrics; those of the catalog come first."""
     known = []
     for chart in CHARTS:
         metrics = [metric for metric in chart.metrics if metric.name in steps]

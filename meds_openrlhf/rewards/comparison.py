@@ -61,7 +61,7 @@ def matches_itself(label: str) -> bool:
 
 
 def warm_up() -> None:
-    """Initialise the parsers, before limits apply to the process."""
+    """Initialize the parsers, before limits apply to the process."""
     equal(r"\frac{1}{2}", "0.5")
 
 

@@ -1,4 +1,4 @@
-"""Normalise the notation of an answer before math-verify parses it, without changing its meaning.
+"""Normalize the notation of an answer before math-verify parses it, without changing its meaning.
 
 All steps are unambiguous text substitutions, by tables: characters become LaTeX, typesetting is removed, and numbers,
 intervals and sets get a single spelling. A unit, a percent sign, a number's base and a modulus are split off for
@@ -106,7 +106,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A normalised answer: the LaTeX ``text`` without its ``unit``, percent sign, ``base`` and ``modulus``.
+    """A normalized answer: the LaTeX ``text`` without its ``unit``, percent sign, ``base`` and ``modulus``.
 
     ``words``: the text is not mathematics but a word, a phrase or the letter of a choice, in lower case. A ``time``
     such as 9:05 is the minutes since midnight, or noon: ``noon`` is am, pm or not said.
@@ -240,7 +240,7 @@ def _repeating(whole: str, fixed: str, period: str) -> str:
 
 
 def _phrase(text: str) -> str | None:
-    """The normalised phrase of an answer in words, in lower case; None for mathematics. Lists are sorted."""
+    """The normalized phrase of an answer in words, in lower case; None for mathematics. Lists are sorted."""
     inner = _LABEL.sub("", re.sub(_TEXT, r"\1", text).strip().rstrip("."), count=1)
     wrapped = inner != text and re.fullmatch(_TEXT, text.strip()) is not None
     parts = [part for part in _AND.split(inner) if part]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.runs.catalogue import SUMMARY
+from meds_openrlhf.runs.catalog import SUMMARY
 from meds_openrlhf.runs.settings import names_of
 from meds_openrlhf.tracking.step_log import StepLog
 

@@ -48,7 +48,7 @@ def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for grey print; `look` shifts them every seven series
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for gray print; `look` shifts them every seven series
 SUFFIXES = (".png", ".svg")
 _DPI = 150
 _COLUMNS = 3  # of panels

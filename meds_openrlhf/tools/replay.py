@@ -117,7 +117,7 @@ def _recording(table: pa.Table, source: Path) -> Recording:
 
 @dataclass(frozen=True)
 class ReplaySummary:
-    """Counts of rollouts: all, ``remembered``, labelled (``assigned``), ``penalized``, with non-finite logits.
+    """Counts of rollouts: all, ``remembered``, labeled (``assigned``), ``penalized``, with non-finite logits.
 
     ``penalty`` is the sum over all rollouts; ``clusters`` and ``noise`` are from the last clustering.
     """

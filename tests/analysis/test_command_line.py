@@ -41,7 +41,7 @@ def test_success_and_defects_pass_through() -> None:
         exit_code_of(lambda: _raise(OSError(9, "bad descriptor")))
 
 
-def analyse(
+def analyze(
     run: Annotated[Path, folders("a run", None)], steps: Annotated[int, option("so many", "N", type=positive)] = 7
 ) -> Finding:
     return Finding(f"{run} {steps}", {"steps": steps}, Figure())
@@ -51,7 +51,7 @@ def test_options_that_are_not_given_have_the_functions_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    command = Command("found", "A question.\n\nMore.", analyse)
+    command = Command("found", "A question.\n\nMore.", analyze)
     assert command(["meds"]) == command(["dapo", "--steps", "3", "--figure", "f.svg", "--json", "n.json"]) == 0
     assert capsys.readouterr().out == "meds 7\ndapo 3\n"
     assert {path.name for path in tmp_path.iterdir()} == {"found.png", "found.json", "f.svg", "n.json"}

@@ -108,6 +108,23 @@ def test_an_unknown_command_is_named_with_the_nearest(meds: Meds, capsys: pytest
         assert f"meds: error: COMMAND={word}: unknown command. {line}" in capsys.readouterr().err
 
 
+def test_a_shell_completes_commands_options_and_files(tmp_path: Path) -> None:
+    script = subprocess.run([sys.executable, "-m", "meds_openrlhf.cli.main", "--print-completion", "bash"],
+                            capture_output=True, text=True, check=True).stdout  # fmt: skip
+    (tmp_path / "completion").write_text(script)
+    (tmp_path / "rollouts").mkdir()
+
+    def completed(*words: str) -> list[str]:
+        line = f"source completion; COMP_WORDS=({' '.join(words)} ''); COMP_CWORD={len(words) - 1}; _shtab_meds"
+        ended = subprocess.run(["bash", "-c", f'{line}; printf "%s\\n" "${{COMPREPLY[@]}}"'],
+                               cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
+        return ended.stdout.split()
+
+    assert completed("meds", "rep") == ["report"]
+    assert completed("meds", "plan", "--js") == ["--json"]
+    assert "rollouts" in completed("meds", "memory", "inspect", "rol")
+
+
 def test_a_command_whose_few_lines_nobody_reads_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """They fit into the stream's buffer, so that only its flush meets the closed pipe."""
     reader, writer = os.pipe()

@@ -53,16 +53,16 @@ def test_an_ended_run_is_sent(run: WrittenRun, meds: Meds, monkeypatch: pytest.M
     assert list(run.paths.root.glob("tensorboard/my-run/events*"))
 
 
-@pytest.mark.parametrize(("behaviour", "line"), [("hangs", "W&B: no answer for 1 s"), ("refuses", "W&B: CommError: ")])
+@pytest.mark.parametrize(("behavior", "line"), [("hangs", "W&B: no answer for 1 s"), ("refuses", "W&B: CommError: ")])
 def test_once_ends_where_wandb_does_not_answer_or_refuses(
-    run: WrittenRun, behaviour: str, line: str, meds: Meds, monkeypatch: pytest.MonkeyPatch
+    run: WrittenRun, behavior: str, line: str, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(track, "STOP_SECONDS", 4.0)
-    if behaviour == "hangs":
+    if behavior == "hangs":
         monkeypatch.setattr(sending, "PATIENCE_SECONDS", 1.0)
     run.step(1, loss=1.0)
     with wandb_server() as server:
-        server.behaviour = behaviour
+        server.behavior = behavior
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "d4" * 20)
         code, printed, _ = meds("track", "--once", run.paths.root)

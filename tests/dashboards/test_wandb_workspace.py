@@ -9,13 +9,13 @@ import pytest
 from wandb_workspaces.workspaces.internal import WorkspaceViewspec
 
 from dashboards.wandb_workspace import main
-from meds_openrlhf.runs.catalogue import CHARTS
+from meds_openrlhf.runs.catalog import CHARTS
 from tests.http_server import JsonHandler, serving
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_every_metric_of_the_catalogue_and_evaluations_of_any_source_are_drawn_over_training_steps(
+def test_every_metric_of_the_catalog_and_evaluations_of_any_source_are_drawn_over_training_steps(
     tmp_path: Path,
 ) -> None:
     assert main(["--offline", str(tmp_path / "dashboard.json")]) == 0

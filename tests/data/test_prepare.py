@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.data.catalog import CATALOG, DataSet, find_sets
 from meds_openrlhf.data.prepare import Selection, prepare
-from meds_openrlhf.data.questions import normalised, qwen_math_prompt
+from meds_openrlhf.data.questions import normalized, qwen_math_prompt
 from meds_openrlhf.data.sources import Row, Source
 
 
@@ -73,7 +73,7 @@ def test_of_equal_questions_the_first_stays_unless_their_answers_differ_or_a_ben
     rows = [Row("a", "1", ""), Row("b", "1", ""), Row("A", "2", ""), Row("a", "1", "")]
     assert selected(DAPO, rows) == (["b"], Counter({"duplicate": 2, "conflicting answers": 1}))
     rows = [Row("$a$", "1", ""), Row("b", "1", ""), Row("$a$", "2", "")]
-    assert selected(DAPO, rows, {normalised("a")}) == (["b"], Counter({"duplicate": 1, "in a benchmark": 1}))
+    assert selected(DAPO, rows, {normalized("a")}) == (["b"], Counter({"duplicate": 1, "in a benchmark": 1}))
 
 
 def test_across_sets_the_first_named_wins_and_each_counts_its_own_rows() -> None:
@@ -100,7 +100,7 @@ def test_every_row_is_accounted_for(first: list[Row], second: list[Row], held_ou
         counts = selection.counts[name]
         assert counts.read == len(rows) == counts.kept + sum(counts.dropped.values())
         assert counts.kept == sum(problem.datasource == name for problem in problems)
-    questions = [normalised(problem.question) for problem in problems]
+    questions = [normalized(problem.question) for problem in problems]
     assert len({problem.id for problem in problems}) == len(set(questions)) == len(problems)
     assert not held_out.intersection(questions)
 

@@ -12,7 +12,7 @@ from meds_openrlhf.data.questions import (
     QWEN_MATH_SYSTEM,
     answer_text,
     asks_for_answer_format,
-    normalised,
+    normalized,
     problem_id,
     question_text,
 )
@@ -79,16 +79,16 @@ def test_questions_about_numbers_of_a_form_are_none(text: str) -> None:
     ],
 )
 def test_the_same_question_in_other_spacing(one: str, other: str, same: bool) -> None:
-    assert (normalised(one) == normalised(other)) == same
-    assert (problem_id("math", normalised(one)) == problem_id("math", normalised(other))) == same
-    assert problem_id("math", normalised("What is $1+1$?")) == "math-85a0ef199948"  # for ever
+    assert (normalized(one) == normalized(other)) == same
+    assert (problem_id("math", normalized(one)) == problem_id("math", normalized(other))) == same
+    assert problem_id("math", normalized("What is $1+1$?")) == "math-85a0ef199948"  # for ever
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
 def test_normalising_twice_changes_nothing_and_white_space_around_a_question_does_not_count(text: str) -> None:
-    assert normalised(normalised(text)) == normalised(text)
+    assert normalized(normalized(text)) == normalized(text)
     for space in (" ", "\n\t", "\u2003"):
-        assert normalised(f"{space}{text}{space}") == normalised(f"{text} ")
+        assert normalized(f"{space}{text}{space}") == normalized(f"{text} ")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ TARGETS = [(panel, target) for panel in PANELS for target in panel["targets"]]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
-def test_what_is_made_from_schema_and_catalogue_is_up_to_date(path: Path) -> None:
+def test_what_is_made_from_schema_and_catalog_is_up_to_date(path: Path) -> None:
     """`make settings` writes it."""
     assert path.read_text() == files()[path]
 

@@ -42,7 +42,7 @@ def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets
     feature.write_text(f"{example}    values[2:3] = torch.nan\n    return values\n")
     log = StepLog(paths.metrics)
     with wandb_server() as server:
-        server.behaviour = "hangs"
+        server.behavior = "hangs"
         tracking = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": WANDB_KEY, "WANDB_MODE": "online"}
         tracking["WANDB_INIT_TIMEOUT"] = "1800"  # or, on a slow machine, W&B fails before the run ends
         options = ("--vllm.num_engines=2", "--train.num_episodes=100", f"--meds.features.function={feature}")

@@ -1,4 +1,4 @@
-"""The vote of the nearest neighbours against plain code, one query at a time; test_replay.py has the reference's."""
+"""The vote of the nearest neighbors against plain code, one query at a time; test_replay.py has the reference's."""
 
 from itertools import pairwise
 
@@ -65,7 +65,7 @@ def test_ties_to_the_nearest_against_brute_force(shape: list, seed: int, noise: 
 
 @given(st.integers(1, 40), SEEDS)
 def test_of_exact_duplicates_the_one_stored_first_is_nearer(copies: int, seed: int) -> None:
-    """In the body and in the tail of a vectorised loop, the same row has the same similarity to the last bit."""
+    """In the body and in the tail of a vectorized loop, the same row has the same similarity to the last bit."""
     generator = np.random.default_rng(seed)
     row, query = generator.normal(size=(2, 14))
     labels = np.arange(copies, dtype=np.int32)

@@ -27,12 +27,12 @@ def cluster(points: np.ndarray, method: Method) -> np.ndarray:
 
 
 def modes(sizes: list[int], apart: float, spread: float, seed: int = 0) -> np.ndarray:
-    """Unit vectors (n, 14) around as many centres as there are sizes, each ``apart`` from the others."""
+    """Unit vectors (n, 14) around as many centers as there are sizes, each ``apart`` from the others."""
     generator = np.random.default_rng(seed)
     directions = np.linalg.qr(generator.normal(size=(14, 14)))[0]
     along = apart / np.sqrt(2)
-    centres = np.sqrt(1 - along**2) * directions[0] + along * directions[1 : len(sizes) + 1]
-    points = np.repeat(centres, sizes, axis=0) + spread * generator.normal(size=(sum(sizes), 14))
+    centers = np.sqrt(1 - along**2) * directions[0] + along * directions[1 : len(sizes) + 1]
+    points = np.repeat(centers, sizes, axis=0) + spread * generator.normal(size=(sum(sizes), 14))
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
@@ -120,9 +120,9 @@ EPSILONS = st.sampled_from([0.0, 1e-9, 0.05, 0.3, 0.5, 1.0, 1.2, 2.0, 3.0])
 
 def random_rows(generator: np.random.Generator, count: int) -> np.ndarray:
     """A few loose groups, and scatter."""
-    centres = generator.normal(size=(3, 6))
+    centers = generator.normal(size=(3, 6))
     spread = generator.choice([0.05, 1.0])
-    return centres[generator.integers(3, size=count)] + spread * generator.normal(size=(count, 6))
+    return centers[generator.integers(3, size=count)] + spread * generator.normal(size=(count, 6))
 
 
 def repeated_rows(generator: np.random.Generator, count: int) -> np.ndarray:
@@ -189,7 +189,7 @@ def test_stability_is_summed_in_single_precision() -> None:
     ],
 )
 def test_the_automatic_epsilon(positions: list[float], expected: float) -> None:
-    ends = np.arange(len(positions))  # on a line the spanning tree joins neighbours
+    ends = np.arange(len(positions))  # on a line the spanning tree joins neighbors
     left, right, heights, _ = _single_linkage(ends[:-1], ends[1:], np.diff(positions))
     assert automatic_epsilon(left, right, heights, 0.45) == pytest.approx(expected)
     left, right, heights, _ = _single_linkage(np.arange(3), np.arange(1, 4), np.array([2**-6, 0.5, 0.5]))

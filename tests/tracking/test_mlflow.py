@@ -125,7 +125,7 @@ def test_metrics_are_sent_without_texts_that_cannot_be_stored(run: WrittenRun, a
 def test_a_server_that_refuses_the_key_is_one_line_and_the_rest_goes_on(
     run: WrittenRun, server: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.behaviour = "refuses"
+    server.behavior = "refuses"
     run.steps(1)
     password = "swordfish-of-mine"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url.replace("//", f"//someone:{password}@"))

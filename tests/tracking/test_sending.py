@@ -166,13 +166,13 @@ def test_lines_come_once_by_step_and_half_a_line_when_it_is_whole(run: WrittenRu
 def test_a_wandb_that_hangs_and_comes_back_gets_everything(
     run: WrittenRun, online: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    online.behaviour = "hangs"
+    online.behavior = "hangs"
     run.steps(1)
     trackers = Trackers(run.paths, ["tensorboard", "wandb"])
     follow_until(trackers, lambda _: run.on_the_board() == [1])
     monkeypatch.setattr(sending, "PATIENCE_SECONDS", 2.0)
     assert follow_until(trackers, bool) == [f"W&B: no answer for 2 s. {way_on(run)}"]
-    online.behaviour = "answers"
+    online.behavior = "answers"
     online.let_go.set()
     assert follow_until(trackers, bool) == ["W&B: sending works again"]
     assert trackers.finish(DEADLINE) == []
@@ -182,7 +182,7 @@ def test_a_wandb_that_hangs_and_comes_back_gets_everything(
 def test_a_wandb_that_refuses_is_one_line_without_the_key_and_tried_again(
     run: WrittenRun, online: WandbServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    online.behaviour = "refuses"
+    online.behavior = "refuses"
     run.steps(1)
     trackers = Trackers(run.paths, ["tensorboard", "wandb"])
     log = run.paths.tracking_log
@@ -190,7 +190,7 @@ def test_a_wandb_that_refuses_is_one_line_without_the_key_and_tried_again(
     (line,) = [line for line in said if line.startswith("W&B: CommError: ")]
     assert "bad key" in line
     assert run.on_the_board() == [1]
-    online.behaviour = "answers"
+    online.behavior = "answers"
     follow_until(trackers, lambda said: "W&B: sending works again" in said)
     assert trackers.finish(DEADLINE) == []
     assert online.points("train/loss") == [1]

@@ -122,12 +122,12 @@ def test_a_driver_that_is_killed_loses_nothing(run: WrittenRun, online: WandbSer
 
 
 def test_a_program_ends_although_wandb_hangs(run: WrittenRun, online: WandbServer) -> None:
-    online.behaviour = "hangs"
+    online.behavior = "hangs"
     run.steps(1)
     board = "trackers.finishing.set()\nwhile trackers.left != ['W&B']: time.sleep(0.05)\n"
     ended = drive(run, f"{board}time.sleep(3)\nprint(*trackers.finish(1.0), 'torch' in sys.modules, sep='\\n')")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, run.rest_of("W&B") + "\nFalse\n", "")
-    online.behaviour = "answers"
+    online.behavior = "answers"
     online.let_go.set()
     run.send("wandb")
     assert online.points("train/loss") == [1]

@@ -12,10 +12,10 @@ from tests.http_server import JsonHandler, serving
 
 
 class WandbServer:
-    """Keeps what it is told; ``behaviour`` is "answers", "hangs" or "refuses", and may change at any time."""
+    """Keeps what it is told; ``behavior`` is "answers", "hangs" or "refuses", and may change at any time."""
 
     def __init__(self) -> None:
-        self.behaviour = "answers"
+        self.behavior = "answers"
         self.history: dict[int, dict[str, Any]] = {}  # by the offset of the line
         self.summary: dict[str, Any] = {}
         self.runs: list[dict[str, Any]] = []  # the variables of each UpsertBucket
@@ -69,10 +69,10 @@ class _Handler(JsonHandler):
 
     def do_POST(self) -> None:
         body = self.body()
-        if self.state.behaviour == "hangs":
+        if self.state.behavior == "hangs":
             self.state.let_go.wait()
             self.close_connection = True
-        elif self.state.behaviour == "refuses":
+        elif self.state.behavior == "refuses":
             self.say(401, {"errors": [{"message": "bad key"}]})
         elif self.path.endswith("/graphql"):
             asked = json.loads(body)

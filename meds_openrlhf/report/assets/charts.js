@@ -1,4 +1,4 @@
-// Charts: lines with a colour per run and a dash per series, stacked bars, and sparklines. The pointer or arrow keys show a step's values.
+// Charts: lines with a color per run and a dash per series, stacked bars, and sparklines. The pointer or arrow keys show a step's values.
 
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 2 1 2", "1 2"];
 // About the width of a chart on a screen of 1280 pixels, so that labels are drawn at their nominal size.
@@ -155,7 +155,7 @@ function linePlot(panel, lines, smoothing, nameOf) {
     "cursor", steps, (i) => x(steps[i]), 1, tip);
 }
 
-/** Bars over `steps` and their legend; `layers` are {label, kind, values}, from the bottom up; `kind` is a CSS class for the colour. */
+/** Bars over `steps` and their legend; `layers` are {label, kind, values}, from the bottom up; `kind` is a CSS class for the color. */
 function stackedBars(title, steps, layers, unit, { width: across = CHART.width, height = CHART.height } = {}) {
   const box = { ...CHART, width: across, right: across - 10, height, bottom: height - (CHART.height - CHART.bottom) };
   const totals = steps.map((_, i) => sum(layers.map((layer) => layer.values[i] || 0)));

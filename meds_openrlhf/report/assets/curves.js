@@ -1,4 +1,4 @@
-// All curves: a colour per run and a heading per group of panels; runs can be hidden and lines smoothed.
+// All curves: a color per run and a heading per group of panels; runs can be hidden and lines smoothed.
 
 const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
 const OTHERS = "All other metrics";

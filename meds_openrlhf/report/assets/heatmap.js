@@ -45,7 +45,7 @@ function rowName(prompt, place, outside) {
   return [`step ${prompt.steps[place]}`, answer && `“${answer}”`, where].filter(Boolean).join(" · ");
 }
 
-/** The layers' numbers, with a line under those that are clustered, and the colours. */
+/** The layers' numbers, with a line under those that are clustered, and the colors. */
 function heatAxes(compared, layers, column, bottom) {
   const every = Math.ceil(layers / Math.floor((layers * column) / 34));
   const numbers = Array.from({ length: Math.ceil(layers / every) }, (_, i) => i * every);

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: it has what is logged, each metric once, and a meaning of each of ours."""
+"""The catalog of metrics: it has what is logged, each metric once, and a meaning of each of ours."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.features.moments import NO_MOMENTS, DiversityTracker, Moments
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardStats
 from meds_openrlhf.rollouts.recorder import cluster_line
-from meds_openrlhf.runs.catalogue import CHARTS, SUMMARY
+from meds_openrlhf.runs.catalog import CHARTS, SUMMARY
 from meds_openrlhf.tracking.step_log import step_metrics
 
 METRICS = [metric for chart in CHARTS for metric in chart.metrics]

@@ -1,4 +1,4 @@
-"""The catalogue of metrics, catalogue.yaml, from which all that shows or explains metrics is made."""
+"""The catalog of metrics, catalog.yaml, from which all that shows or explains metrics is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric of a training step; catalogue.yaml explains the fields of this and of `Chart`."""
+    """A metric of a training step; catalog.yaml explains the fields of this and of `Chart`."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class Chart:
     hint: str = ""
 
 
-_CONTENT = yaml.safe_load((files("meds_openrlhf.runs") / "catalogue.yaml").read_text(encoding="utf-8"))
+_CONTENT = yaml.safe_load((files("meds_openrlhf.runs") / "catalog.yaml").read_text(encoding="utf-8"))
 CHARTS = [
     Chart(**{**chart, "metrics": [Metric(name=name, **metric) for name, metric in chart["metrics"].items()]})
     for chart in _CONTENT["steps"]
