@@ -18,7 +18,7 @@ def test_its_commands_are_targets_of_the_makefile() -> None:
 def test_its_files_and_options_exist() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", PAGE)
     paths = re.findall(r"`((?:meds_openrlhf|tests|configs|examples)/[\w./-]*)`", PAGE)
-    assert len(links) > 5
+    assert len(links) >= 5
     assert len(paths) > 8
     assert [name for name in (*links, *paths) if not (REPOSITORY / name).exists()] == []
     for module in ("train", "doctor", "eval", "memory", "report", "whatif"):
