@@ -45,6 +45,12 @@ def add_options(parser: argparse._ActionsContainer, target: Callable[..., Any], 
             parser.add_argument(flag, dest=f"{prefix}{name}", default=argparse.SUPPRESS, **given)
 
 
+def add_export_for(parser: argparse._ActionsContainer) -> None:
+    """Add ``--export-for``: the trainer whose data set `report.export` writes."""
+    kinds = "what the exported file is for: lines of JSON for meds and trl, Parquet for verl (default: %(default)s)"
+    parser.add_argument("--export-for", choices=("meds", "verl", "trl"), default="meds", help=kinds)
+
+
 def positive(text: str) -> int:
     """An argument type: an integer above 0."""
     if not text.isdecimal() or int(text) < 1:

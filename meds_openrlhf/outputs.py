@@ -42,11 +42,11 @@ def output_file(path: Path, option: str) -> Iterator[BinaryIO]:
         raise ConfigError(option, str(path), hint) from error
 
 
-def write_output(path: Path, content: str, option: str) -> None:
-    """Write ``content`` as `output_file` does, and make the folder."""
+def write_output(path: Path, content: str | bytes, option: str) -> None:
+    """Write ``content``, text in UTF-8, as `output_file` does, and make the folder."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(option, str(path), f"cannot be written ({error.strerror}). Name another.") from error
     with output_file(path, option) as file:
-        file.write(content.encode())
+        file.write(content.encode() if isinstance(content, str) else content)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
-from meds_openrlhf.options import add_command
+from meds_openrlhf.options import add_command, add_export_for
 from meds_openrlhf.paths import RunPaths
 
 
@@ -29,8 +29,10 @@ def add_parser(subparsers: Any) -> None:
     add("--out", "--output", dest="output", metavar="FILE", type=Path, help=output)
     add("--json", dest="data", metavar="FILE", type=Path, help="file for the findings as JSON; - is standard output")
     add("--markdown", metavar="FILE", type=Path, help="file for the findings as Markdown; - is standard output")
-    export = "write the prompts of a theme, by its name or its place by size from 1, to a .jsonl file"
+    export = "write the prompts of a theme, by its name or its place by size from 1, or those that are suspects or "
+    export += "unsolved, to a file"
     add("--export", metavar=("THEME", "FILE"), nargs=2, help=export)
+    add_export_for(parser)
     add_judge_options(parser, "a language model that makes and names the themes (default: the words of responses do)")
 
 
@@ -43,6 +45,6 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     export = arguments.export and (arguments.export[0], Path(arguments.export[1]))
     output = arguments.output or RunPaths(arguments.runs[0]).report
     files = {"data": arguments.data, "markdown": arguments.markdown}
-    page = write_report(arguments.runs, output, judge=judge, export=export, **files)
+    page = write_report(arguments.runs, output, judge=judge, export=export, trainer=arguments.export_for, **files)
     print(page, file=sys.stderr if STDOUT in files.values() else sys.stdout)
     return 0

@@ -14,12 +14,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.cli.atlas import lay_out, open_dump, settings_of_atlas
 from meds_openrlhf.config import ConfigError, RunConfig
-from meds_openrlhf.options import add_command, finite, pairs_of
+from meds_openrlhf.config.errors import suggestion
+from meds_openrlhf.options import add_command, add_export_for, finite, pairs_of
 from meds_openrlhf.terminal import counted
+
+if TYPE_CHECKING:
+    from meds_openrlhf.whatif.page import WhatIf
 
 STDOUT = Path("-")
 
@@ -30,6 +34,9 @@ def add_parser(subparsers: Any) -> None:
     add = parser.add_argument
     add("rollouts", metavar="ROLLOUTS", type=Path, nargs="+", help="a run's folder, or dumps as for `meds atlas`")
     add("--json", dest="data", metavar="FILE", type=Path, help="file for the findings as JSON; - is standard output")
+    export = "write the prompts that a method, by its name in the table, changes most to a file"
+    add("--export", metavar=("METHOD", "FILE"), nargs=2, help=export)
+    add_export_for(parser)
     add("--format", default="auto", metavar="NAME", help="format of dumps (default: recognized by the columns)")
     columns = "the dump's columns by role, as for `meds atlas`"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
@@ -49,6 +56,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         require_output(arguments.data, "--json")
     with _folder_of(arguments) as folder:
         found = WhatIf(read_visits(folder))
+        if arguments.export is not None:
+            _export(found, folder, arguments)
     print(found.as_text(), end="", file=sys.stderr if arguments.data == STDOUT else sys.stdout)
     if arguments.data is not None:
         text = json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n"
@@ -64,6 +73,18 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         )
         return 1
     return 0
+
+
+def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace) -> None:
+    from meds_openrlhf.paths import RunPaths
+    from meds_openrlhf.report.export import export_prompts
+    from meds_openrlhf.rollouts.run import read_log
+
+    name, file = arguments.export
+    methods = {method.name: method for method in found.methods}
+    if name not in methods:
+        raise ConfigError("--export", name, f"is not a method of the table. {suggestion(name, methods)}")
+    export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), arguments.export_for)
 
 
 @contextmanager

@@ -1,43 +1,90 @@
-"""Write the prompts of a theme as a data set, to train on or to evaluate."""
+"""Write prompts of runs as a data set, to train on or to evaluate, for this project and for other trainers."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.prompt_texts import without_template
 from meds_openrlhf.outputs import write_output
+from meds_openrlhf.report.suspects import Gradings
 from meds_openrlhf.report.themes import RunsThemes
 from meds_openrlhf.rollouts.run import RolloutLog
 from meds_openrlhf.runs.settings import config_of
 
+Trainer = Literal["meds", "verl", "trl"]
+SUSPECTS, UNSOLVED = "suspects", "unsolved"
+VERL_SOURCE = "lighteval/MATH"  # verl grades it by the last box of the response
 
-def export_theme(themes: RunsThemes | None, theme: str, output: Path) -> None:
-    """Write a line with ``id``, ``prompt`` and ``answer`` for each prompt that the runs have in a theme; `themes_of`.
 
-    ``theme`` is its name, or its place in the order of size, from 1. Raises ConfigError for an unknown theme, or if a
-    run's log has no right answers.
+def keys_of(what: str, gradings: Gradings | None, themes: RunsThemes | None) -> set[str]:
+    """Return the keys of the prompts of ``what``: "suspects", "unsolved", or a theme by its name or place from 1.
+
+    Raises ConfigError for an unknown theme.
     """
+    if gradings is not None and what in (SUSPECTS, UNSOLVED):
+        return {found.key for found in (gradings.suspects if what == SUSPECTS else gradings.unsolved)}
     names = themes.names if themes else []
-    number = names.index(theme) if theme in names else int(theme) - 1 if re.fullmatch(r"[0-9]{1,9}", theme) else -1
+    number = names.index(what) if what in names else int(what) - 1 if re.fullmatch(r"[0-9]{1,9}", what) else -1
     if themes is None or not 0 <= number < len(names):
         known = ", ".join(f"{place} ({name})" for place, name in enumerate(names, start=1))
         hint = f"Name one of: {known}." if names else "There are none: no log has a text of an error that recurs."
-        raise ConfigError("--export", theme, f"is not a theme of the report. {hint}")
-    lines: dict[str, str] = {}  # by the prompt's key
-    for run in themes.runs:
-        log, texts = run.atlas.rollouts, _without_template(run.atlas.rollouts)
-        for key in [log.prompts[prompt] for prompt in np.unique(log.prompt[run.at(number)]).tolist()]:
-            if log.truths[key] is None:
+        hint += f" Or {SUSPECTS}, or {UNSOLVED}."
+        raise ConfigError("--export", what, f"is not a theme of the report. {hint}")
+    of_runs = ((run.atlas.rollouts, run.at(number)) for run in themes.runs)
+    return {log.prompts[prompt] for log, rows in of_runs for prompt in np.unique(log.prompt[rows]).tolist()}
+
+
+def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path, trainer: Trainer) -> None:
+    """Write the prompts with these keys, each once, in the order of the logs.
+
+    For ``trainer`` "meds", lines with ``id`` (the key), ``prompt`` and ``answer``; for "trl" the same with the prompt
+    as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log that has a prompt has no
+    right answers, or as `write_output`.
+    """
+    wanted, rows = set(keys), dict[str, dict[str, str]]()
+    for log in logs:
+        texts = _without_template(log)
+        for key in (key for key in log.prompts if key in wanted and key not in rows):
+            answer = log.truths[key]
+            if answer is None:
                 hint = "has a log without right answers (data.label_key). Name another run."
                 raise ConfigError("RUN", str(log.paths.root), hint)
-            line = json.dumps({"id": key, "prompt": texts[key], "answer": log.truths[key]}, ensure_ascii=False)
-            lines.setdefault(key, f"{line}\n")
-    write_output(output, "".join(lines.values()), "--export")
+            rows[key] = {"id": key, "prompt": texts[key], "answer": answer}
+    write_output(output, _parquet(rows.values()) if trainer == "verl" else _lines(rows.values(), trainer), "--export")
+
+
+def _lines(rows: Iterable[dict[str, str]], trainer: Trainer) -> bytes:
+    shown = (row if trainer == "meds" else {**row, "prompt": _conversation(row["prompt"])} for row in rows)
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in shown).encode("utf-8", "backslashreplace")
+
+
+def _parquet(rows: Iterable[dict[str, str]]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([_of_verl(number, row) for number, row in enumerate(rows)]), sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _of_verl(number: int, row: dict[str, str]) -> dict[str, Any]:
+    return {
+        "data_source": VERL_SOURCE,
+        "prompt": _conversation(row["prompt"]),
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": row["answer"]},
+        "extra_info": {"index": number, "id": row["id"]},
+    }
+
+
+def _conversation(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
 
 
 def _without_template(log: RolloutLog) -> dict[str, str]:

@@ -21,7 +21,7 @@ from meds_openrlhf.outputs import require_output, write_output
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
-from meds_openrlhf.report.export import export_theme
+from meds_openrlhf.report.export import Trainer, export_prompts, keys_of
 from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
@@ -54,14 +54,15 @@ def write_report(
     limits: Limits | None = None,
     judge: JudgeSettings | None = None,
     export: tuple[str, Path] | None = None,
+    trainer: Trainer = "meds",
     data: Path | None = None,
     markdown: Path | None = None,
 ) -> Path:
     """Write the report of one or several run folders atomically to ``output``, and return ``output``.
 
-    With a ``judge``, this language model makes and names the themes. ``export`` names a theme and the file for its
-    prompts; see `export_theme`. ``data`` is a file for the findings as JSON, and ``markdown`` one for them as Markdown
-    (see `findings_of`); `STDOUT` is the standard output.
+    With a ``judge``, this language model makes and names the themes. ``export`` names a theme, or what else `keys_of`
+    knows, and the file for its prompts, as ``trainer`` reads them; see `export_prompts`. ``data`` is a file for the
+    findings as JSON, and ``markdown`` one for them as Markdown (see `findings_of`); `STDOUT` is the standard output.
 
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
@@ -100,7 +101,7 @@ def write_report(
         shown = themes.for_page()
         page["themes"] = {**shown, "runs": dict(zip(logged, shown["runs"])), "model": judge and judge.model}
     if export is not None:
-        export_theme(themes, *export)
+        export_prompts(keys_of(export[0], gradings, themes), logs.values(), export[1], trainer)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--out")
     if data is not None or markdown is not None:

@@ -28,7 +28,7 @@ from meds_openrlhf.whatif.visits import Visits
 
 NOTHING = 0.05  # an amplitude below which a method changes nothing
 BONUS = 0.2  # the weight of the answer bonus in configs/rivals.yaml
-LISTED = 5  # prompts that a method changes most
+KEPT = 100  # prompts that a method changes most
 
 _PENALTY, _EXPLORATION = PenaltySettings(), ExplorationSettings()
 
@@ -114,7 +114,7 @@ def moved_by(visits: Visits, candidate: Candidate, baseline: Floats) -> Moved:
     by_prompt = (
         pd.Series(difference).groupby(visits.prompt[visits.visit]).sum().sort_values(ascending=False, kind="stable")
     )
-    most = by_prompt[by_prompt > 0][:LISTED] / (by_prompt.sum() or 1.0)
+    most = by_prompt[by_prompt > 0][:KEPT] / (by_prompt.sum() or 1.0)
     amplitude = _amplitude(difference.sum(), (baseline**2).sum())
     return Moved(
         candidate.name,

@@ -37,6 +37,18 @@ def test_a_run_that_collapses_says_which_checkpoint_to_keep(meds: Meds) -> None:
     assert list(collapse["pass_at_k"]) == [str(step) for step in range(1, 31)]
 
 
+def test_the_prompts_that_a_method_changes_most_are_a_data_set(meds: Meds) -> None:
+    dump = write_dump(Path("dump.jsonl"), *REPEATED, truth="1")
+    meds.output("whatif", dump, "--json", "found.json", "--export", "focal", "set.jsonl")
+    most = next(m["prompts"] for m in json.loads(Path("found.json").read_text())["methods"] if m["name"] == "focal")
+    rows = [json.loads(line) for line in Path("set.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in rows} == set(most)
+    assert len(rows) > 5
+    assert {row["answer"] for row in rows} == {"1"}
+    unknown = "--export=fokal: is not a method of the table. Did you mean focal?"
+    assert meds.refusal("whatif", dump, "--export", "fokal", "set.jsonl") == unknown
+
+
 def test_the_folder_of_a_run_and_its_dump_give_the_same(meds: Meds, capsys: pytest.CaptureFixture[str]) -> None:
     dump = write_dump(Path("dump.jsonl"), *REPEATED[:4])
     meds.output("atlas", dump, "--out", "run")

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from meds_openrlhf.cli.main import main
@@ -28,6 +29,33 @@ def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_se
     assert [problem.prompt for problem in read_problems(out)] == texts  # `meds eval` reads it
     write_report(runs, run.report, Limits(prompts=2), export=("2", out))  # the themes are those of the page
     assert [json.loads(line)["prompt"] for line in out.read_text().splitlines()] == ["2*3"]
+
+
+def test_other_trainers_read_their_own_form(tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    run, out = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]], truth="6"), tmp_path / "set"
+    whole = [{"role": "user", "content": "What is 2*3?"}]
+    assert main(["report", str(run.root), "--export", "1", str(out), "--export-for", "trl"]) == 0
+    read = load_dataset("json", data_files=str(out), split="train", cache_dir=str(tmp_path / "cache"))
+    assert read[0]["prompt"] == whole
+    assert read[0]["answer"] == "6"
+    assert main(["report", str(run.root), "--export", "1", str(out), "--export-for", "verl"]) == 0
+    first, *_ = pq.read_table(out).to_pylist()
+    key = first["extra_info"].pop("id")
+    assert key in read["id"]
+    assert first == {
+        "data_source": "lighteval/MATH", "prompt": whole, "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": "6"}, "extra_info": {"index": 0},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["suspects", "unsolved"])
+def test_prompts_of_the_other_lists_are_written_too(what: str, tmp_path: Path) -> None:
+    run, data = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]], truth="6"), tmp_path / "found.json"
+    write_report([run.root], run.report, export=(what, tmp_path / "set"), data=data)
+    listed = {found["key"] for found in json.loads(data.read_text())[what]}
+    assert {json.loads(line)["id"] for line in (tmp_path / "set").read_text().splitlines()} == listed
 
 
 def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) -> None:

@@ -30,14 +30,15 @@ def visits_of(*steps: dict[str, str], stored: Sequence[int] = ()) -> Visits:
     )
 
 
-def write_dump(path: Path, *steps: dict[str, str]) -> Path:
-    """The same as JSON lines."""
+def write_dump(path: Path, *steps: dict[str, str], truth: str | None = None) -> Path:
+    """The same as JSON lines, with the right answer of all prompts if given."""
     lines = [
         {
             "step": step,
             "prompt": f"the prompt {prompt}",
             "response": "nothing" if letter == "-" else rf"\boxed{{{letter}}}",
             "reward": float(letter == RIGHT),
+            **({} if truth is None else {"ground_truth": truth}),
         }
         for step, of in enumerate(steps, 1)
         for prompt, letters in of.items()
