@@ -169,7 +169,8 @@ class EngineFleet:
             if loaded := {engine: status for engine, status in statuses.items() if status.loaded}:
                 return loaded
             if len(self._given_up) == len(self._engines) or time.monotonic() > deadline:
-                raise RunLostError("every vLLM engine was lost, and none came back")
+                why = "they say why in Ray's logs, /tmp/ray/session_latest/logs on their node"
+                raise RunLostError(f"every vLLM engine was lost, and none came back ({why})")
             time.sleep(POLL_SECONDS)
 
     def _statuses(self) -> dict[Any, EngineStatus]:
