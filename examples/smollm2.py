@@ -33,7 +33,7 @@ TERMS = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}  # of
 TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solves at times
 HELD_OUT = 96  # others, half of each task
 SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
-LEAST_GB = 8  # of free memory
+LEAST_GB = 12  # of free memory
 
 
 @dataclass(frozen=True)
