@@ -7,8 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-
-import shtab
+from typing import Any
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import atlas, data, doctor, eval, memory, report, track, train, whatif
@@ -53,6 +52,7 @@ PACKAGES = {
     **dict.fromkeys(("numba", "hdbscan", "sklearn"), "atlas"),
     **{tracker: tracker for tracker in ("swanlab", "mlflow")},
 }
+SHELLS = ("bash", "zsh", "tcsh", "fish", "powershell")  # those of shtab
 # What to do after Ctrl-C.
 CONTINUE = {
     "train": ". With --resume it continues from the last checkpoint, if there is one.",
@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add_parser in SUBCOMMANDS.values():
         add_parser(subparsers)
-    shtab.add_argument_to(parser, "--print-completion", help="print the completion script of a shell")
-    _complete_files(parser)
+    completion = "print the completion script of a shell"
+    parser.add_argument("--print-completion", action=_PrintCompletion, choices=SHELLS, help=completion)
     words = sys.argv[1:] if argv is None else argv
     if words and not words[0].startswith("-") and words[0] not in SUBCOMMANDS:
         parser.error(f"COMMAND={words[0]}: unknown command. {suggestion(words[0], SUBCOMMANDS)}")
@@ -103,14 +103,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _complete_files(parser: argparse.ArgumentParser) -> None:
-    """Let shells complete files as values of all arguments, also of subcommands."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                _complete_files(command)
-        elif action.nargs != 0 and not action.choices:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]
+class _PrintCompletion(argparse.Action):
+    """Print the completion script of a shell; files are completed as values of all arguments, also of subcommands."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _namespace: Any, shell: Any, _option: Any = None) -> None:
+        import shtab  # late: it would be a quarter of what every command imports
+
+        def complete_files(parser: argparse.ArgumentParser) -> None:
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    for command in action.choices.values():
+                        complete_files(command)
+                elif action.nargs != 0 and not action.choices:
+                    action.complete = shtab.FILE  # type: ignore[attr-defined]
+
+        complete_files(parser)
+        print(shtab.complete(parser, shell))
+        parser.exit()
 
 
 def _answer(error: BaseException, command: str) -> tuple[int, str | None]:

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import shtab
 
 from meds_openrlhf import __version__
 from meds_openrlhf.cli import data, memory
-from meds_openrlhf.cli.main import main
+from meds_openrlhf.cli.main import SHELLS, main
 from meds_openrlhf.memory.errors import MemoryBusyError, MemoryCorruptionError
 from meds_openrlhf.terminal import silence_if_closed
 from tests.cli.base_installation import REPOSITORY
@@ -120,6 +121,7 @@ def test_a_shell_completes_commands_options_and_files(tmp_path: Path) -> None:
                                cwd=tmp_path, capture_output=True, text=True, check=True)  # fmt: skip
         return ended.stdout.split()
 
+    assert set(SHELLS) == {*shtab.SUPPORTED_SHELLS}
     assert completed("meds", "rep") == ["report"]
     assert completed("meds", "plan", "--js") == ["--json"]
     assert "rollouts" in completed("meds", "memory", "inspect", "rol")
