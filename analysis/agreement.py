@@ -1,6 +1,6 @@
-"""Agreement of two labellings of the same rollouts: clusters with known mistakes, or with a judge's categories.
+"""Agreement of two labelings of the same rollouts: clusters with known mistakes, or with a judge's categories.
 
-The measure is that of the paper's ablation (Section 5.3): the share of pairs of rollouts that both labellings put into
+The measure is that of the paper's ablation (Section 5.3): the share of pairs of rollouts that both labelings put into
 the same cluster, or both into different clusters; over all pairs, the Rand index.
 """
 

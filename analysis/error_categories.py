@@ -75,8 +75,8 @@ def analyze(
     questions = [_question(judging, texts) for texts in texts_of(run, places)]
     answers = judging.ask(questions, notes)
     labeled = [(row, *answer) for row, answer in zip(rows, answers) if answer]
-    labelled_rows, categories = np.array(labeled, np.int64).reshape(-1, 2).T
-    found, compared = agreements(run, wrong, labelled_rows, categories, preset)
+    labeled_rows, categories = np.array(labeled, np.int64).reshape(-1, 2).T
+    found, compared = agreements(run, wrong, labeled_rows, categories, preset)
     counts = {number: answers.count((number,)) for number in CATEGORIES}
     tables = [markdown(category_table(counts, answers.count(None))), f"{compared} pairs:"]
     labels = zip(places.to_pylist(), answers)

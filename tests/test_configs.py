@@ -43,7 +43,7 @@ def differences(model: str, one: str, other: str) -> dict[str, tuple[object, obj
 
 
 @pytest.mark.parametrize("model", [*MODELS, "cpu"])
-def test_every_model_has_every_method_and_neighbours_differ_only_in_it(model: str) -> None:
+def test_every_model_has_every_method_and_neighbors_differ_only_in_it(model: str) -> None:
     assert {path.name for path in (CONFIGS / model).glob("*.yaml")} == {f"{method}.yaml" for method in METHODS}
     kl = {"algo.kl.init_coef", "algo.kl.use_loss", "algo.kl.estimator"}
     if model == "cpu":

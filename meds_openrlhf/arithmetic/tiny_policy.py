@@ -49,7 +49,7 @@ def build_char_tokenizer(longest_text: int = 512, pieces: Iterable[str] = ()) ->
         model_max_length=longest_text,
         padding_side="left",  # generation needs left padding
     )
-    # Unnormalised like the special tokens, so that both are matched in the same pass and the longest match wins.
+    # Unnormalized like the special tokens, so that both are matched in the same pass and the longest match wins.
     tokenizer.add_tokens(
         [AddedToken(piece, normalized=False, special=False) for piece in (*template_pieces(), *pieces)]
     )

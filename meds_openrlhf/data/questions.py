@@ -82,9 +82,9 @@ def normalized(text: str) -> str:
     return text
 
 
-def problem_id(dataset: str, normalised_question: str) -> str:
+def problem_id(dataset: str, normalized_question: str) -> str:
     """The id of a problem: its set and a 48-bit hash of the normalized question."""
-    digest = hashlib.sha256(normalised_question.encode()).hexdigest()
+    digest = hashlib.sha256(normalized_question.encode()).hexdigest()
     return f"{dataset}-{digest[:12]}"
 
 

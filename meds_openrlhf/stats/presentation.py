@@ -46,7 +46,7 @@ def write_numbers(numbers: Mapping[str, object], path: Path) -> None:
     write_atomically(path, json.dumps(numbers, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-# Okabe and Ito's palette, which colour-blind readers can distinguish, without its yellow (too light on white).
+# Okabe and Ito's palette, which color-blind readers can distinguish, without its yellow (too light on white).
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for gray print; `look` shifts them every seven series
 SUFFIXES = (".png", ".svg")

@@ -1,4 +1,4 @@
-"""Agreement of labellings on small cases; the measures are scikit-learn's."""
+"""Agreement of labelings on small cases; the measures are scikit-learn's."""
 
 from pathlib import Path
 

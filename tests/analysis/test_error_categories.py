@@ -82,7 +82,7 @@ def test_malformed_labels_are_in_no_pair(
     assert re.search(rf"\| \(malformed replies\) +\| +{malformed} \|", capsys.readouterr().out)
 
 
-def test_steps_without_all_texts_are_not_labelled_but_clustered(
+def test_steps_without_all_texts_are_not_labeled_but_clustered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def step(*texts: str | None) -> list[Rollout]:

@@ -72,7 +72,7 @@ def test_examples_are_different_texts_with_the_answer_marked(run: RunPaths) -> N
     assert details[1]["right"] == []
 
 
-def test_heatmaps_hold_members_and_their_nearest_neighbours(run: RunPaths) -> None:
+def test_heatmaps_hold_members_and_their_nearest_neighbors(run: RunPaths) -> None:
     atlas = atlas_of(run, heatmap_rows=3)
     details = details_of(atlas)
     heatmap = details[0]["clusters"][1]["heatmap"]

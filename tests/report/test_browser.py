@@ -208,7 +208,7 @@ def test_a_prompt_shows_its_clusters_and_the_back_button_works(opened: Opened, t
         expect(page.locator(".list")).to_be_visible()
 
 
-def test_a_heatmap_parts_members_from_neighbours(opened: Opened, tmp_path: Path) -> None:
+def test_a_heatmap_parts_members_from_neighbors(opened: Opened, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     with opened(write_report([run.root], run.report), "#prompt=a&cluster=1") as page:
         heatmap = page.locator("svg.heatmap")
