@@ -10,10 +10,12 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.files import SIZE_FACTOR
+
+Trainer = Literal["meds", "verl", "trl"]  # whose data sets `report.export` writes
 
 
 def option(help: str, metavar: str | None = None, **more: Any) -> dict[str, Any]:
@@ -46,9 +48,9 @@ def add_options(parser: argparse._ActionsContainer, target: Callable[..., Any], 
 
 
 def add_export_for(parser: argparse._ActionsContainer) -> None:
-    """Add ``--export-for``: the trainer whose data set `report.export` writes."""
+    """Add ``--export-for``, a `Trainer`."""
     kinds = "what the exported file is for: lines of JSON for meds and trl, Parquet for verl (default: %(default)s)"
-    parser.add_argument("--export-for", choices=("meds", "verl", "trl"), default="meds", help=kinds)
+    parser.add_argument("--export-for", choices=get_args(Trainer), default="meds", help=kinds)
 
 
 def positive(text: str) -> int:

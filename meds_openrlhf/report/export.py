@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.data.prompt_texts import without_template
+from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.suspects import Gradings
 from meds_openrlhf.report.themes import RunsThemes
 from meds_openrlhf.rollouts.run import RolloutLog
 from meds_openrlhf.runs.settings import config_of
 
-Trainer = Literal["meds", "verl", "trl"]
 SUSPECTS, UNSOLVED = "suspects", "unsolved"
 VERL_SOURCE = "lighteval/MATH"  # verl grades it by the last box of the response
 

@@ -17,11 +17,12 @@ from typing import Any
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.settings import JudgeSettings
+from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import require_output, write_output
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
-from meds_openrlhf.report.export import Trainer, export_prompts, keys_of
+from meds_openrlhf.report.export import export_prompts, keys_of
 from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
