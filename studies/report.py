@@ -84,7 +84,8 @@ def pooled_interval(study: Study, results: Results, sides: tuple[Side, Side], ga
     table = table[:, np.isfinite(table).all(axis=0)]
     degrees = (len(table) - 1) * (table.shape[1] - 1)
     left = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(2 * (left**2).sum() / degrees / gaps.shape[1])
+    shares = sum(1 / len(methods.split("+")) for methods, _ in sides)  # 2, or less where a side is a mean of several
+    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(shares * (left**2).sum() / degrees / gaps.shape[1])
     return float(gaps.mean() - half), float(gaps.mean() + half)
 
 

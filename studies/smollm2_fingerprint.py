@@ -177,7 +177,7 @@ def record(model: Path, out: Path) -> None:
     policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(model)
     recorder, locator = LayerLogitRecorder(policy), AnswerLocator(tokenizer, STAGES[out.name].pattern)
-    rollouts = read_rollouts(out)
+    rollouts = read_responses(out / "rollouts.jsonl")
     before = {prompt: tokenizer.encode(prompt, add_special_tokens=False) for prompt in rollouts["prompt"].unique()}
     full = [[*before[prompt], *ids] for prompt, ids in zip(rollouts["prompt"], rollouts["ids"])]
     logits = np.full((len(full), recorder.layer_count), np.nan, np.float32)
@@ -205,11 +205,15 @@ def record(model: Path, out: Path) -> None:
     np.savez_compressed(out / "rows.npz", layer_logits=logits, log_prob=log_prob, first=first)
 
 
-def read_rollouts(out: Path) -> pd.DataFrame:
-    """Read the rollouts."""
-    with (out / "rollouts.jsonl").open(encoding="utf-8") as file:
+def read_responses(path: Path) -> pd.DataFrame:
+    """Read responses, a line each; ``form`` is the answer in one spelling, both None without an answer."""
+    from meds_openrlhf.features.final_answer import same_answer_form
+
+    with path.open(encoding="utf-8") as file:
         found = pd.DataFrame(map(json.loads, file))
-    return found.assign(answer=found["answer"].astype(object).where(found["answer"].notna(), None))
+    answers = found["answer"].astype(object).where(found["answer"].notna(), None)
+    forms = pd.Series([answer and same_answer_form(answer) for answer in answers], dtype=object)
+    return found.assign(answer=answers, form=forms)
 
 
 # ── truths, arms and metrics ──
@@ -364,11 +368,9 @@ def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled
 
 def judge(out: Path) -> None:
     """Write ``numbers.json``, and the tables and the verdict of the rule to ``report.md``."""
-    from meds_openrlhf.features.final_answer import same_answer_form
     from meds_openrlhf.stats.presentation import markdown, shown
 
-    rollouts, rows = read_rollouts(out), np.load(out / "rows.npz")
-    rollouts["form"] = [answer and same_answer_form(answer) for answer in rollouts["answer"]]
+    rollouts, rows = read_responses(out / "rollouts.jsonl"), np.load(out / "rows.npz")
     rollouts["first"], rollouts["log_prob"] = rows["first"], rows["log_prob"]
     truths_by_row = pd.DataFrame([truths_of(text) for text in rollouts["response"]])
     rollouts = rollouts.join(truths_by_row.rename(columns={"first": "first_equation"}))

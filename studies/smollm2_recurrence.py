@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 
 from examples.smollm2 import Problem, Sampler, problems, write_problems
 from meds_openrlhf import AnswerLocator
-from studies.smollm2_fingerprint import TASKS, neighbor_gain, ratio, resampled, responses_to
+from studies.smollm2_fingerprint import TASKS, neighbor_gain, ratio, read_responses, resampled, responses_to
 
 PROBLEMS, SCREENED, MOST_RIGHT, VISITS, POOL, DEALS = 16, 8, 6, 13, 128, 400
 PROBLEM_SEED, SCREENING_SEED, POOL_SEED = 5_100, 50_000, 60_000
@@ -85,21 +85,26 @@ def screen(model: Path, out: Path) -> None:
     write_problems(out / "problems.jsonl", chosen, 0)
 
 
+def read_problems(out: Path) -> list[Problem]:
+    """Read the problems that `screen` has chosen, without their solutions."""
+    with (out / "problems.jsonl").open(encoding="utf-8") as file:
+        rows = map(json.loads, file)
+        return [Problem(row["datasource"], row["question"], "", row["answer"]) for row in rows]
+
+
 def resample(model: Path, out: Path) -> None:
     """Sample the pool of the null; write ``first-policy.jsonl``, a line a response, in order of problems."""
-    with (out / "problems.jsonl").open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file]
+    chosen = read_problems(out)
     responses, path = _responses_of(model), out / "first-policy.jsonl"
     done = len(path.read_text(encoding="utf-8").splitlines()) // POOL if path.exists() else 0
     with path.open("a", encoding="utf-8") as file:
-        for place, row in enumerate(rows[done:], done):
-            problem = Problem(row["datasource"], row["question"], "", row["answer"])
+        for place, problem in enumerate(chosen[done:], done):
             (found,) = responses([problem], POOL, POOL_SEED + place)
             for response in found:
                 line = {"problem": place, "answer": response["answer"], "correct": response["correct"]}
                 file.write(json.dumps(line) + "\n")
             file.flush()
-            print(f"{place + 1} of {len(rows)}", flush=True)
+            print(f"{place + 1} of {len(chosen)}", flush=True)
 
 
 def extract(run: Path, out: Path) -> None:
@@ -112,8 +117,7 @@ def extract(run: Path, out: Path) -> None:
 
     columns = ["step", "sample", "prompt_text", "response", "answer", "correct"]
     log = pa.concat_tables(read_rollouts(RunPaths(run.absolute()), columns)).to_pandas()
-    with (out / "problems.jsonl").open(encoding="utf-8") as file:
-        questions = [json.loads(line)["question"] for line in file]
+    questions = [problem.question for problem in read_problems(out)]
     log["problem"] = [next(place for place, q in enumerate(questions) if q in text) for text in log.pop("prompt_text")]
     (out / "stream.jsonl").write_text(log.to_json(orient="records", lines=True), encoding="utf-8")
     rows = open_memory(run).table()
@@ -121,16 +125,6 @@ def extract(run: Path, out: Path) -> None:
     by_place = pd.MultiIndex.from_arrays([rows["step"].to_numpy(), rows["sample"].to_numpy()])
     found = by_place.get_indexer(pd.MultiIndex.from_frame(log[["step", "sample"]]))
     np.savez_compressed(out / "rows.npz", layer_logits=np.where(found[:, None] >= 0, logits[found], np.nan))
-
-
-def read_responses(path: Path) -> pd.DataFrame:
-    """Read responses, with answers in one form for one meaning; None without."""
-    from meds_openrlhf.features.final_answer import same_answer_form
-
-    with path.open(encoding="utf-8") as file:
-        found = pd.DataFrame(map(json.loads, file))
-    forms = [same_answer_form(answer) if isinstance(answer, str) else None for answer in found["answer"]]
-    return found.assign(form=pd.Series(forms, dtype=object))
 
 
 def recurring(visits: Sequence[NDArray[np.int64]]) -> int:
