@@ -135,7 +135,7 @@ def agreements(
 
 
 def features_of(own: FeatureTransform, layers: int) -> dict[str, FeatureTransform | None]:
-    """The features by name, in the paper's notation for a model of so many ``layers``; None is `SINGLE`."""
+    """The features by name, in the paper's notation for a model with ``layers`` layers; None is `SINGLE`."""
     features = {_paper_name(variant, layers): feature for variant, feature in FEATURES.items()}
     if not any(feature is not None and _are_equal(feature, own, layers) for feature in features.values()):
         features[f"{len(own.matrix(layers))} (own)"] = own

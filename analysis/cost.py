@@ -2,7 +2,7 @@
 
     python -m analysis.cost runs/dapo runs/meds --steps 50 100
 
-A run without so many steps has an empty cell. Evaluations, checkpoints and pauses between a stop and a resume do not
+The cell is empty if the run is shorter. Evaluations, checkpoints and pauses between a stop and a resume do not
 count, only steps. (In asynchronous runs a step is the time since the one before, which includes checkpoints.)
 """
 
@@ -27,7 +27,7 @@ def analyze(
     runs: Annotated[Sequence[Path], folders("folders of runs; ratios are to the first")],
     steps: Annotated[Sequence[int], option("average over first steps", "N", nargs="+", type=positive)] = (50, 100),
 ) -> Finding:
-    """A row per run: minutes a step over so many steps, and as a ratio to the first run."""
+    """A row per run: mean minutes per step over its first steps, and their ratio to the first run."""
     curves = logged_curves(runs, [METRIC], f"has no {METRIC} in its metrics.jsonl")
     minutes = {run: {str(count): _minutes(curve, count) for count in steps} for (run, _), curve in curves.items()}
     table = pd.DataFrame({"run": list(minutes)})

@@ -110,7 +110,7 @@ class Paper:
             item.lacks |= item.make(item.folder, present)
 
     def page(self) -> str:
-        """All items that are there, and what the others lack, with the commands for it."""
+        """The items that are there; for missing items, the commands that produce them."""
         lines = [f"# The paper's tables and figures, from runs of {self._given.model}", "", self.overview(), ""]
         commands = dict.fromkeys(command for item in self.items for command in item.lacks.values() if command)
         if commands:
@@ -171,7 +171,7 @@ class Paper:
     def _evaluated(
         self, folder: Path, models: Sequence[str], agreement: Mapping[str, float | None] | None = None
     ) -> Lacks:
-        """Write the report of those models that were evaluated, with this column; returns what the others lack."""
+        """Write the report of those models that were evaluated, with this column; returns what is missing."""
         given = self._given
         named = [model.rpartition("/")[2] for model in models]
         settings = {label: read_settings(SAMPLES / label) for label in named}

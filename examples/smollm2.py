@@ -33,6 +33,7 @@ TERMS = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}  # of
 TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solves at times
 HELD_OUT = 96  # others, half of each task
 SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
+MOST_SCREENED = 60  # problems for each wanted one: of word problems the policy solves one in fourteen
 LEAST_GB = 12  # of free memory
 
 
@@ -173,11 +174,14 @@ class Sampler:
 
 
 def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed: int) -> list[Problem]:
-    """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet."""
+    """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet.
+
+    Raises SystemExit if `MOST_SCREENED` times as many have too few of them.
+    """
     from meds_openrlhf.rewards.grading import verdict
 
     chosen: list[Problem] = []
-    for screened in itertools.count(0, 16):
+    for screened in range(0, MOST_SCREENED * count, 16):
         several = list(itertools.islice(drawn, 16))
         for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
             right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
@@ -185,8 +189,8 @@ def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed
                 chosen.append(problem)
         print(f"{len(chosen)} of {screened + len(several)} problems are solved at times", flush=True)
         if len(chosen) == count:
-            break
-    return chosen
+            return chosen
+    raise SystemExit("smollm2: the policy solves too few problems at times; start it with more --steps")
 
 
 def write_problems(path: Path, drawn: Sequence[Problem], first: int) -> None:

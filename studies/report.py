@@ -12,10 +12,10 @@ direction
 
 - high end below ``matters``, or below 0                 the claim does not hold
 - otherwise, low end above 0                             it holds
-- otherwise                                              it cannot be decided with so many seeds
+- otherwise                                              it is undecided: more seeds are needed
 
-A claim is not judged before all of its runs are finished, for whoever looks and stops when it suits finds anything;
-and not with fewer seeds than `INTERVALS` says, whose intervals are too narrow, or too wide to be of use.
+A claim is not judged before all of its runs are finished, because stopping when the result looks good produces false
+findings; and not with fewer seeds than `INTERVALS` says, whose intervals are too narrow, or too wide to be of use.
 """
 
 from __future__ import annotations
@@ -268,7 +268,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if base := arguments.against:
             for method in base.split("+"):
                 if method not in study.methods:
-                    raise ConfigError("--against", method, f"is no method. {suggestion(method, study.methods)}")
+                    hint = suggestion(method, study.methods)
+                    raise ConfigError("--against", method, f"is not a method of this study. {hint}")
             print(markdown(_differences(study, read_results(study), base, [*study.rule.primary, *LATE]), left=3))
             return
         for name, verdict in write_report(study, arguments.out or Path("results") / study.name).items():

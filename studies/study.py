@@ -58,7 +58,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """A checkpoint ``every`` so many steps; those later than step ``after`` are evaluated, ``n`` samples a problem."""
+    """Save every ``every`` steps; evaluate those after step ``after`` with ``n`` samples per problem."""
 
     every: Count
     after: int = 0

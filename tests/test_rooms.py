@@ -68,7 +68,7 @@ def test_the_rooms_of_training_know_each_other_one_way() -> None:
             assert inside <= {room, *known}, name
 
 
-def test_training_alone_imports_openrlhf_and_its_own_commands_alone_import_training() -> None:
+def test_training_alone_imports_openrlhf() -> None:
     for name, tree in modules("runtime"):
         inside = {imported.split(".")[1] for imported in imports_of(tree) if imported.startswith("meds_openrlhf.")}
         assert inside <= {"runtime", "config", "files", "json_text"}, name
@@ -78,6 +78,13 @@ def test_training_alone_imports_openrlhf_and_its_own_commands_alone_import_train
     assert found == users
     outside = {one.split(".")[0] for _, tree in modules(*rooms) for one in imports_of(tree)}
     assert "openrlhf" not in outside
+
+
+def test_one_module_imports_trl_and_none_imports_it() -> None:
+    found = {str(path.relative_to(PACKAGE)): imports_of(ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")}
+    users = [name for name, imported in found.items() if "trl" in {one.split(".")[0] for one in imported}]
+    assert users == ["trl.py"]
+    assert not [name for name, imported in found.items() if "meds_openrlhf.trl" in imported]
 
 
 def test_runs_are_read_in_one_room_that_no_room_below_knows() -> None:

@@ -115,7 +115,7 @@ def test_every_pin_is_there_for_linux_with_cuda(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["no C++ compiler", "Python.h not found"])
-def test_a_machine_that_cannot_compile_is_told_so_before_anything_is_downloaded(missing: str, tmp_path: Path) -> None:
+def test_setup_without_a_compiler_fails_before_any_download(missing: str, tmp_path: Path) -> None:
     environment, python = dict(os.environ), sys.executable
     if missing == "no C++ compiler":
         environment["CXX"] = "no-such-compiler"

@@ -38,6 +38,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Write the report and print its path."""
+    from tqdm import tqdm
+
     from meds_openrlhf.report.write import STDOUT, write_report
 
     given = vars(arguments)
@@ -45,6 +47,15 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     export = arguments.export and (arguments.export[0], Path(arguments.export[1]))
     output = arguments.output or RunPaths(arguments.runs[0]).report
     files = {"data": arguments.data, "markdown": arguments.markdown}
-    page = write_report(arguments.runs, output, judge=judge, export=export, trainer=arguments.export_for, **files)
+    with tqdm(bar_format="{desc} ({elapsed})", leave=False, disable=None) as line:  # only in a terminal
+        page = write_report(
+            arguments.runs,
+            output,
+            judge=judge,
+            export=export,
+            trainer=arguments.export_for,
+            say=line.set_description_str,
+            **files,
+        )
     print(page, file=sys.stderr if STDOUT in files.values() else sys.stdout)
     return 0

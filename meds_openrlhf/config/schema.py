@@ -92,7 +92,7 @@ class PenaltySettings(Section, name="meds.penalty"):
     and beta have no effect then."""
     extras: Annotated[int, That("is at least 0", lambda groups: groups >= 0)] = 0
     """Groups without a right rollout that are trained on in a step, beside rollout.batch_size, with small negative
-    advantages; dynamic filtering has generated and dropped them. Fewer if it drops fewer."""
+    advantages; dynamic filtering has generated and dropped them. Limited by how many were dropped."""
     shuffled: bool = False
     """A control: exchange the cluster sizes of a group's rollouts at random."""
     alpha: NotNegative = 0.1
@@ -173,7 +173,7 @@ class WatchdogSettings(Section, name="meds.watchdog"):
 
 @dataclass(frozen=True, kw_only=True)
 class TrackingSettings(Section, name="meds.tracking"):
-    """What is kept of a run to be looked at, beside its metrics."""
+    """What a run logs in addition to metrics."""
 
     rollouts: Literal["all", "sampled", "none"] = "sampled"
     """What the rollout log keeps: "all" response texts; "sampled": the answers and numbers of all responses, but only

@@ -132,7 +132,7 @@ def installed() -> dict[str, str]:
 
 
 def differences(node: str, there: Mapping[str, str], here: Mapping[str, str]) -> Iterator[Finding]:
-    """Compare versions, without the build behind a plus, of what both nodes have; the trial shows what is missing."""
+    """Compare the versions of shared packages, ignoring local suffixes (`+cu128`); the trial shows what is missing."""
     pairs = [(name, there[name], here[name]) for name in sorted(there.keys() & here.keys())]
     other = [f"{name} {its} (here: {ours})" for name, its, ours in pairs if its.split("+")[0] != ours.split("+")[0]]
     if other:
@@ -170,6 +170,6 @@ def examine_wandb(environment: Mapping[str, str]) -> Finding:
             urllib.request.urlopen(address, timeout=WANDB_SECONDS).close()
     except (OSError, ValueError) as error:
         found = f"a key is set, but {host} does not answer ({getattr(error, 'reason', error)})"
-        advice = "runs go on without it; set WANDB_MODE=offline and send them later with `meds track`"
+        advice = "runs do not need it; set WANDB_MODE=offline and send them later with `meds track`"
         return Finding("this process", "W&B", found, advice, slow=True)
     return Finding("this process", "W&B", f"a key is set, and {host} answers")

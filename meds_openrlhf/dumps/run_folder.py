@@ -1,7 +1,6 @@
 """Lay out another trainer's rollouts as a run folder: log, memory and settings, which every tool of ours reads.
 
-A step is done when its log is written. The same command goes on behind the last such step, with the steps that a
-training still going on has added.
+A step is done when its log is written. Run the command again to append the steps that were logged since.
 """
 
 from __future__ import annotations

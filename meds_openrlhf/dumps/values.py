@@ -24,7 +24,7 @@ ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError, Recurs
 
 
 class LeftOut(Exception):
-    """Why a line is no rollout; the message goes into the summary."""
+    """Reason a line was skipped; the message goes into the summary."""
 
 
 def required(row: Row, name: str) -> Any:

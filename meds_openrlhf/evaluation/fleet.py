@@ -127,7 +127,7 @@ def _judge(block: Block, outputs: list[Any]) -> list[Sample]:
 
 
 def plan_engines(nodes: Sequence[Node], engines: int | None, tensor_parallel: int, at_most: int) -> Plan:
-    """Plan for ``engines``, or if None for as many as there is room for, up to ``at_most``. An engine is on one node.
+    """Plan for ``engines`` (None: as many as fit, up to ``at_most``). An engine is on one node.
 
     Raises Shortage if there is no room for them, or if None for a single engine.
     """

@@ -130,7 +130,7 @@ def _error(value: object, hint: str) -> ConfigError:
 
 @dataclass(frozen=True)
 class Request:
-    """The user's request. ``engines`` None: as many as there is room for. Raises ConfigError for impossible numbers.
+    """The user's request. ``engines`` None: as many as fit. Raises ConfigError for impossible numbers.
 
     ``max_tokens`` and ``answer_pattern`` None: as the runs trained.
     """

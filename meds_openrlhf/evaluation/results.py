@@ -114,7 +114,7 @@ def mean_curves(benchmarks: Sequence[pd.DataFrame], corners: estimates.Corners) 
 class Comparison:
     """The results of models on benchmarks, both in the order of their first result.
 
-    ``ks`` are the k that all results share, and the only ones of averages and differences. ``scores`` and ``gains``
+    ``ks`` are the k that all results share; averages and differences use only these. ``scores`` and ``gains``
     are by model and benchmark or `AVERAGE`; gains are over the first model, the baseline. A model that lacks a
     benchmark has no average.
     """

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from meds_openrlhf.config.schema import MemorySettings
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import shard_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11's typing
 
 DECAY = MemorySettings.success_decay  # the default, this project's choice and not tuned
 MOST_RESPONSES = 1 << 31  # to a prompt in a step
@@ -47,7 +50,7 @@ class Successes:
     """The remembered success of prompts: the share of right responses, a visit counting ``decay`` of the next one."""
 
     def __init__(self, decay: float = DECAY) -> None:
-        self._decay = decay
+        self.decay = decay
         self._of: dict[str, tuple[float, float]] = {}  # right and all responses, with decay
         self._solved: set[str] = set()
         self.visits = 0
@@ -70,10 +73,36 @@ class Successes:
         """Remember a step's visits."""
         for prompt, visit in visits.items():
             right, responses = self._of.get(prompt, (0.0, 0.0))
-            self._of[prompt] = self._decay * right + visit.right, self._decay * responses + visit.responses
+            self._of[prompt] = self.decay * right + visit.right, self.decay * responses + visit.responses
             if visit.right:
                 self._solved.add(prompt)
         self.visits += len(visits)
+
+    def to_json(self) -> str:
+        """Return what is remembered: ``{"visits": n, "prompts": {key: [right, responses, solved]}}``."""
+        prompts = {prompt: (*numbers, prompt in self._solved) for prompt, numbers in self._of.items()}
+        return json.dumps({"visits": self.visits, "prompts": prompts}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: bytes, decay: float = DECAY) -> Self:
+        """Return what `to_json` wrote. Raises ValueError for anything else."""
+        content = parse_json(text)
+        match content:
+            case {"visits": int(visits), "prompts": dict(prompts)} if visits >= 0:
+                found = cls(decay)
+                found.visits = visits
+            case _:
+                raise ValueError("the remembered successes are not an object of visits and prompts")
+        for prompt, numbers in prompts.items():
+            match numbers:
+                case [int() | float() as right, int() | float() as responses, bool(solved)] if (
+                    0 <= right <= responses and 0 < responses < float("inf")
+                ):
+                    found._of[prompt] = float(right), float(responses)
+                    found._solved |= {prompt} if solved else set()
+                case _:
+                    raise ValueError(f"{prompt!r} has the remembered successes {numbers!r}")
+        return found
 
     def _success(self, prompt: str) -> float | None:
         found = self._of.get(prompt)

@@ -154,5 +154,5 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
 
 
 def cut(text: str | None, most: int) -> str | None:
-    """The beginning of a text with at most so many characters; None stays None."""
+    """The first ``most`` characters of a text; None stays None."""
     return text if text is None or len(text) <= most else f"{text[: most - 1]}…"

@@ -64,7 +64,7 @@ def _examples(atlas: Atlas, places: list[int], most: int, responses: dict[int, R
 def candidates(places: NDArray[np.int64], rollouts: RolloutLog, wanted: int) -> list[int]:
     """Up to twice ``wanted`` of the rollouts ``places`` (m,) that have a text, the best first.
 
-    The first half of those wanted are one of each of the most frequent answers of all ``places``; the others are spread
+    Half are examples of the most frequent answers of all ``places``, one each; the others are spread
     over the steps, the last first. The rest are spares for duplicate texts.
     """
     with_text = places[rollouts.has_text[places]]

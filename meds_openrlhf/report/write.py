@@ -7,7 +7,7 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -58,12 +58,14 @@ def write_report(
     trainer: Trainer = "meds",
     data: Path | None = None,
     markdown: Path | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Path:
     """Write the report of one or several run folders atomically to ``output``, and return ``output``.
 
     With a ``judge``, this language model makes and names the themes. ``export`` names a theme, or what else `keys_of`
     knows, and the file for its prompts, as ``trainer`` reads them; see `export_prompts`. ``data`` is a file for the
     findings as JSON, and ``markdown`` one for them as Markdown (see `findings_of`); `STDOUT` is the standard output.
+    ``say`` is told what is being done.
 
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
@@ -72,7 +74,10 @@ def write_report(
     _require_names(runs, {"--out": output, **{name: file for name, file in others.items() if file is not None}})
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
-    atlases = [read_atlas(RunPaths(run), limits) for run in runs]
+    atlases = []
+    for run in runs:
+        say(f"reading {run}")
+        atlases.append(read_atlas(RunPaths(run), limits))
     facts = [_facts(name, RunPaths(run), flat, limits) for name, run, flat in zip(names, runs, settings)]
     for run, atlas in zip(facts, atlases):
         if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
@@ -90,19 +95,23 @@ def write_report(
     logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
     logs = {number: log for number, log in enumerate(_logs(runs, atlases)) if len(log)}
     questions = {key: text for atlas in atlases if atlas is not None for key, text in atlas.texts.items()}
+    say("looking for gradings that may be wrong")
     gradings = Gradings([*logs.values()], questions) if logs else None
     if gradings is not None:
         page["gradings"] = _for_page(gradings, limits)
+    say("asking what each method would change")
     found = {number: WhatIf(read_visits(runs[number])) for number in logs}
     for number, log in logs.items():
         facts[number]["groups"] = groups_by_step(log)
         facts[number]["whatif"] = found[number].for_page()
+    say("looking for themes")
     themes = themes_of([*logged.values()], judge) if logged else None
     if themes is not None:
         shown = themes.for_page()
         page["themes"] = {**shown, "runs": dict(zip(logged, shown["runs"])), "model": judge and judge.model}
     if export is not None:
         export_prompts(keys_of(export[0], gradings, themes), logs.values(), export[1], trainer)
+    say(f"writing {output}")
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]
     write_output(output, render(pack(page), details), "--out")
     if data is not None or markdown is not None:

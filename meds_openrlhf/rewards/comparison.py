@@ -168,7 +168,7 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
 
 
 def _exact(expression: Any) -> Any:
-    """A number with rational numbers for its decimals: 8.7 * 10**8 is 870000000, of which floats miss a bit."""
+    """A number with rational numbers for its decimals: 8.7 * 10**8 is 870000000, which floats miss by a bit."""
     floats = expression.atoms(Float) if getattr(expression, "is_number", False) else ()
     if not floats or any(not power.exp.is_Integer or abs(power.exp) > 1000 for power in expression.atoms(Pow)):
         return expression  # exact powers may take forever

@@ -44,7 +44,7 @@ def history_of(lines: list[Line], most: int) -> dict[str, Any]:
 def summary_of(lines: list[Line]) -> list[tuple[str, float | None, float | None, str]]:
     """Title, mean of the first steps, mean of the last steps, and unit of each metric of the summary that the run has.
 
-    A row of the summary can be of several metrics, the first of which counts that the run has.
+    A row of the summary can name several metrics; the first one present is used.
     """
     rows: dict[str, tuple[str, float | None, float | None, str]] = {}
     for title, name, unit in SUMMARY:

@@ -1,1 +1,1 @@
-"""Counting and drawing, for everybody: estimates with their intervals, tables and figures."""
+"""Shared statistics and plots: estimates with their intervals, tables and figures."""

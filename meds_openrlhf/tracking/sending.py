@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Trackers:
-    """Sends the run in ``paths`` to the trackers ``packages``, and from `finishing` on only what is there.
+    """Sends the run in ``paths`` to the trackers ``packages``; after `finishing`, what remains.
 
     Steps after ``first_step`` are sent even if a tracker has them, because a resumed run repeats them. For a run that
     may be ``of_others``, nothing is written outside of its folder. Raises ConfigError if its configuration is wrong.
@@ -103,7 +103,7 @@ class _Sender(threading.Thread):
                 logger.exception(self.name)
                 self._error, self._waiting_since = _described(error), math.inf
                 if self._trackers.ending.is_set():
-                    return  # another try could start another process of W&B's, which nobody would end
+                    return  # a retry could start a second W&B process that is never stopped
                 self._trackers.ending.wait(RETRY_SECONDS)
 
     def _send_run(self) -> None:

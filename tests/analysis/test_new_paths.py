@@ -98,7 +98,7 @@ def _sizes(visits: dict[str, list[int]]) -> Sizes:
     return {step: {prompt: 2 for prompt, own in visits.items() if step in own} for step in steps}
 
 
-def test_a_prompt_that_was_left_out_of_an_epoch_did_not_come_back_an_epoch_later() -> None:
+def test_a_prompt_left_out_of_an_epoch_does_not_count_as_back() -> None:
     sizes = _sizes({"p": [1, 11, 21], "q": [2, 13], "r": [3, 23]})
     assert returns_to_prompts(sizes) == {("p", 0): (1, 11), ("p", 1): (11, 21), ("q", 0): (2, 13)}
     assert returns_to_prompts(_sizes({"p": [1]})) == {}

@@ -42,7 +42,7 @@ def test_each_mistake_has_its_own_answer(expression, answers):
     assert {name: work(expression, BY_NAME[name]).answer for name in answers} == answers
 
 
-def test_expressions_are_worked_step_by_step_and_those_that_cannot_be_read_are_named():
+def test_expressions_are_worked_step_by_step_or_refused_by_name():
     assert work("(7-2)*6-5").steps == (("7-2", 5), ("5*6", 30), ("30-5", 25))
     assert work("3+4*2", BY_NAME["left to right"]).steps == (("3+4", 7), ("7*2", 14))
     assert work("48+37").steps == (("8+7", 15), ("4+3+1", 8))  # by columns

@@ -33,7 +33,7 @@ def test_the_template_is_the_one_of_qwen_math():
             qwen_math_prompt(problem)
 
 
-def test_a_prompt_costs_its_problem_and_two_tokens_and_a_response_its_characters():
+def test_prompts_and_responses_cost_their_characters():
     before, after = template_pieces()
     tokens = TOKENIZER.convert_ids_to_tokens(TOKENIZER.encode(qwen_math_prompt("3+4*2")))
     assert tokens == [before, "3", "+", "4", "*", "2", after]

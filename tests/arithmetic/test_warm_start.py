@@ -51,7 +51,7 @@ def test_another_seed_gives_other_assets_and_training_lowers_the_loss(assets, tm
     assert losses[1] < losses[0] - 0.1
 
 
-def test_assets_are_the_same_again_and_are_only_replaced_whole_and_for_another_recipe(assets, tmp_path):
+def test_assets_are_reproducible_and_replaced_whole(assets, tmp_path):
     out = tmp_path / "arithmetic"
     again = prepare(out, seed=0, recipe=TINY)
     assert again.train.read_text() == assets.train.read_text()

@@ -44,7 +44,7 @@ def test_wrong_rollouts_are_remembered_by_their_answers(meds: Meds) -> None:
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 4
 
 
-def test_the_same_command_adds_the_steps_that_are_new_or_lack_but_none_of_another_dump(meds: Meds) -> None:
+def test_atlas_run_again_adds_missing_steps_of_the_same_dump(meds: Meds) -> None:
     dump(1, "7", "5")
     meds.output("atlas", "dump")
     before = Path("atlas/rollouts/000001.arrow").stat().st_mtime_ns

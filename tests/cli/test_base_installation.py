@@ -89,7 +89,7 @@ def test_what_needs_no_extra(ended: dict[str, tuple[int, str, str]], command: st
     assert WORKING[command] in printed
 
 
-def test_an_atlas_of_final_answers_imports_nothing_of_an_extra_where_all_are_installed(tmp_path: Path) -> None:
+def test_atlas_of_final_answers_imports_no_extra(tmp_path: Path) -> None:
     write_dump(tmp_path / "dump.jsonl")
     program = f"{PROGRAM}print(json.dumps([*sys.modules]))"
     lines = "atlas dump.jsonl --out answers\nreport answers --out again.html\nmemory inspect answers\n"

@@ -33,9 +33,7 @@ def test_a_mistake_is_one_line(words: str, message: str, meds: Meds, monkeypatch
     assert not Path("eval").exists()
 
 
-def test_without_a_gpu_it_has_to_be_allowed_and_a_submitted_job_keeps_its_results(
-    meds: Meds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eval_on_cpus_must_be_allowed_and_a_job_keeps_results(meds: Meds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meds_openrlhf.runtime.devices.has_cuda", lambda: False)
     no_gpu = "--allow-cpu=False: this machine has no GPU. Set RAY_ADDRESS to a cluster, or add --allow-cpu."
     assert meds.refusal("eval", "x", "--benchmarks=sums.jsonl") == no_gpu

@@ -1,4 +1,4 @@
-"""The command line's manners: its words, its exit codes, and what it imports before its first word."""
+"""The command line: help, exit codes, imports."""
 
 import errno
 import os
@@ -83,7 +83,7 @@ class OfWorker(Exception):
         OfWorker(FileExistsError(errno.EEXIST, "File exists", "/tmp/torch_extensions")),
     ],
 )
-def test_what_ends_a_run_and_can_be_mended_is_one_line_and_anything_else_is_shown_whole(
+def test_errors_of_the_user_are_one_line_and_defects_a_traceback(
     error: Exception, meds: Meds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data, "make_arithmetic", failing(error))

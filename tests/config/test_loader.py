@@ -230,7 +230,7 @@ def test_variants_add_up_where_other_overrides_replace_each_other(files: Path) -
         ),
     ],
 )
-def test_a_setting_of_a_file_that_a_later_source_leaves_without_effect_is_told_in_a_line(
+def test_settings_left_without_effect_are_told_in_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str, later: str, warning: str
 ) -> None:
     path = write(tmp_path, f"meds:\n  run_dir: r\n  {file}\n")

@@ -15,7 +15,7 @@ from tests.http_server import JsonHandler, serving
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-def test_every_metric_of_the_catalog_and_evaluations_of_any_source_are_drawn_over_training_steps(
+def test_all_metrics_are_drawn_over_training_steps(
     tmp_path: Path,
 ) -> None:
     assert main(["--offline", str(tmp_path / "dashboard.json")]) == 0

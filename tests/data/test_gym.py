@@ -53,7 +53,7 @@ def test_training_and_held_out_problems_are_disjoint_and_counted(capsys: pytest.
     assert verdict(f"\\boxed{{{answer}1}}", row["answer"])[1] is False
 
 
-def test_the_same_words_give_the_same_bytes_and_more_training_the_same_held_out_problems() -> None:
+def test_data_are_the_same_bytes_again_and_held_out_ones_stay() -> None:
     for out, size, seed in (("one", "30", "3"), ("two", "30", "3"), ("more", "60", "3"), ("other", "30", "1000")):
         make("gym:chain_sum", "gym:lcm", "--size", size, "--held-out", "10", "--seed", seed, "--out", out)
     for name in ("train", "chain_sum", "lcm"):

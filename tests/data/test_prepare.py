@@ -67,7 +67,7 @@ def test_rows_that_make_no_problem(row: Row, reason: str) -> None:
     assert selected(MATH, [row, Row("kept", "1", "3")]) == (["kept"], Counter({reason: 1}))
 
 
-def test_of_equal_questions_the_first_stays_unless_their_answers_differ_or_a_benchmark_asks_it() -> None:
+def test_equal_questions_keep_the_first_unless_they_conflict() -> None:
     rows = [Row("What is $1 + 1$?", "2", ""), Row("what is 1+1?", "$ 2$", ""), Row("What is $1 + 1$?", "2", "")]
     assert selected(DAPO, rows) == (["What is $1 + 1$?"], Counter({"duplicate": 2}))
     rows = [Row("a", "1", ""), Row("b", "1", ""), Row("A", "2", ""), Row("a", "1", "")]

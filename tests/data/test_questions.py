@@ -85,7 +85,7 @@ def test_the_same_question_in_other_spacing(one: str, other: str, same: bool) ->
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
-def test_normalizing_twice_changes_nothing_and_white_space_around_a_question_does_not_count(text: str) -> None:
+def test_normalizing_is_idempotent_and_ignores_outer_space(text: str) -> None:
     assert normalized(normalized(text)) == normalized(text)
     for space in (" ", "\n\t", "\u2003"):
         assert normalized(f"{space}{text}{space}") == normalized(f"{text} ")

@@ -52,7 +52,7 @@ def test_the_shapes_of_benchmarks_and_of_ones_own_files(tmp_path: Path, record: 
     assert rows_of(tmp_path / "set.json") == [row]
 
 
-def test_lines_may_mix_types_and_lack_columns_and_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
+def test_lines_may_mix_types_and_keep_numbers_as_written(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "set.jsonl", [{"question": "a", "answer": 1}, {"question": "b", "answer": "x"}, {}])
     with path.open("a") as file:
         file.write('{"question": "a", "answer": 0.10}\n{"question": "b", "answer": 1e3}\n')

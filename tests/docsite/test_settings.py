@@ -28,7 +28,7 @@ def test_every_gauge_of_the_memory_is_shown_in_its_unit_and_no_other() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"] == unit
 
 
-def test_queries_take_the_newest_process_of_each_shard_and_legends_name_what_they_leave() -> None:
+def test_queries_take_the_newest_process_of_each_shard() -> None:
     """Ray adds labels of the process: after a restart two series of one shard exist for a while."""
     inner = r'max by \(run, shard\) \(ray_meds_memory_\w+\{run=~"\$run"\}\)'
     for _, target in TARGETS:

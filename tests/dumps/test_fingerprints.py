@@ -60,7 +60,7 @@ def test_as_a_whole_pass_without_padding_gives_them(model: Path) -> None:
         np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-def test_what_the_model_cannot_read_is_counted_or_refused_and_its_chat_template_counts(model: Path) -> None:
+def test_texts_beyond_the_model_are_counted_or_refused(model: Path) -> None:
     prints = Fingerprints(str(model), FeatureSettings(), 100)
     found, logits, too_long = prints.of(rollouts(TEXTS[0], "1" * 60 + TEXTS[0]))
     assert (found.tolist(), logits.shape, too_long) == ([0], (1, LAYERS), 1)

@@ -146,9 +146,7 @@ def test_other_methods_together_and_with_the_penalty(train: Callable[..., Run]) 
 
 
 @pytest.mark.slow
-def test_focal_weights_of_a_run_that_loses_its_policy_are_those_of_all_visits_before(
-    assets: Path, tmp_path: Path
-) -> None:
+def test_focal_weights_survive_the_loss_of_the_policy(assets: Path, tmp_path: Path) -> None:
     """Without rows; of the groups that are filtered out, too."""
     paths = RunPaths(tmp_path / "run")
     options = ("--algo.dynamic_filtering_enable=true", "--train.num_episodes=2", "--ckpt.save_steps=2")

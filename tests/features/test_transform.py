@@ -53,7 +53,7 @@ def test_the_preset_for_equal_vectors_leaves_them_as_they_are() -> None:
         assert (first == second) == equal
 
 
-def test_layers_that_the_model_does_not_have_are_refused_and_a_difference_takes_two() -> None:
+def test_layers_beyond_the_model_are_refused() -> None:
     assert FeatureTransform(layers=1).dimensions(4) == 1
     assert FeatureTransform(layers=2, difference="after").dimensions(4) == 1
     with pytest.raises(ValueError, match=r"meds.features.layers=1: selects 1 of 4 layers. It must select 2 to 4"):

@@ -101,7 +101,7 @@ def test_sets_are_clustered_as_if_alone(settings: Method) -> None:
 
 
 @pytest.mark.parametrize("settings", [PAPER, REFERENCE])
-def test_values_that_are_not_finite_and_offsets_that_do_not_cover_the_rows_are_refused(settings: Method) -> None:
+def test_clustering_refuses_infinite_values_and_bad_offsets(settings: Method) -> None:
     for value in (np.nan, np.inf):
         with pytest.raises(ValueError, match="NaN or infinite"):
             cluster(np.array([[value, 1.0]] * 4), settings)
@@ -206,7 +206,7 @@ def test_scatter_is_dropped_and_labels_close_ranks() -> None:
     np.testing.assert_array_equal(labels, [-1, -1, -1, 0, 0, 0])
 
 
-def test_what_is_far_grows_with_the_rows_and_distances_that_overflow_or_vanish_are_no_error() -> None:
+def test_distances_may_overflow_or_vanish() -> None:
     points = np.concatenate([modes([20, 20], 0.13, 0.01), directions(10)])
     np.testing.assert_array_equal(cluster(64 * points, ROBUST), cluster(points, ROBUST))
     assert set(compiled(np.array([[1e200], [-1e200], [1e-200], [2e-200], [0.0]]))) <= {-1, 0, 1}

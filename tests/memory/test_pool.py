@@ -61,7 +61,7 @@ class PatientShard(MemoryShard):
         return super().recluster()
 
 
-def test_neither_shards_nor_the_order_of_rows_nor_a_late_clustering_change_an_answer(
+def test_answers_do_not_depend_on_shards_order_or_timing(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a step wait for a clustering that is under way. Every gauge is exported for every shard."""

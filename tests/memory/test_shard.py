@@ -41,7 +41,7 @@ def crash(shard: MemoryShard) -> None:
     shard._log._lock.close()
 
 
-def test_by_joint_assignment_rows_are_clustered_with_the_stored_ones_and_count_themselves(tmp_path: Path) -> None:
+def test_joint_assignment_clusters_rows_with_the_stored_ones(tmp_path: Path) -> None:
     """The loop written out plainly, without a log, caches or incremental state; test_replay.py has that of knn."""
     method, batches = make_method("robust", assignment="joint"), stream(9)
     answers = run(make_shard(tmp_path, replace(SETTINGS, method=method)), batches)

@@ -136,7 +136,7 @@ def test_a_manifest_that_is_wrong_or_whose_files_are_missing_is_found(root: Path
     assert {text.split(":")[0] for text in damage(root)} == {"snapshots/global_step4.json"}
 
 
-def test_a_snapshot_that_a_restart_has_undone_is_not_checked_unless_a_checkpoint_names_it(tmp_path: Path) -> None:
+def test_snapshots_undone_by_a_restart_are_not_checked(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     memory = WrittenMemory(run.memory.root)
     batches = stream(5)

@@ -54,6 +54,28 @@ def test_shards_remember_together_what_one_memory_does(steps: list, shards: int,
         for memory, part in zip([alone, *divided], [visits, *parts]):
             memory.add(part)
     assert alone.solved == sum(memory.solved for memory in divided)
+    again = Successes.from_json(alone.to_json().encode(), decay)
+    assert again.to_json() == alone.to_json()
+    assert [again.visits_of(step) for step in steps] == [alone.visits_of(step) for step in steps]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"visits": 1}',
+        '{"visits": -1, "prompts": {}}',
+        '{"visits": 1, "prompts": {"p": [1, 8]}}',
+        '{"visits": 1, "prompts": {"p": [9, 8, true]}}',
+        '{"visits": 1, "prompts": {"p": [0, 0, false]}}',
+        '{"visits": 1, "prompts": {"p": [Infinity, Infinity, true]}}',
+        '{"visits": 1, "prompts": {"p": [NaN, 8, true]}}',
+        '{"visits": 1, "prompts": {"p": ["1", 8, true]}}',
+    ],
+)
+def test_successes_of_a_checkpoint_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="the remembered successes"):
+        Successes.from_json(text.encode())
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.9, 1.0])

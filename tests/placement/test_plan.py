@@ -33,7 +33,7 @@ def names(nodes: tuple[Node, ...]) -> list[str]:
     return [node.name for node in nodes]
 
 
-def test_split_gives_each_role_its_own_gpus_and_colocated_roles_share_one_group() -> None:
+def test_split_gives_each_role_its_own_gpus() -> None:
     plan = plan_of(SPLIT, [NODE])
     assert str(plan) == "policy: 4 GPUs on 10.0.0.1; engines: 4 GPUs on 10.0.0.1; memory: 2 shards on CPUs"
     assert (plan.gpus, plan.cpus) == (8, 11)

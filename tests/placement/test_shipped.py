@@ -43,7 +43,7 @@ def counts(report: PlanReport) -> tuple[int, int, int, int]:
     [("1x8", (1, 8, 8, 1), (1, 4, 4, 1)), ("32x8", (32, 8, 256, 1), (16, 8, 128, 1))],
 )
 @pytest.mark.parametrize("config", ON_GPUS)
-def test_engines_and_policy_share_all_gpus_or_halve_them_in_an_asynchronous_run(
+def test_shipped_plans_share_all_gpus_or_halve_them(
     config: str, cluster: str, expected: tuple[int, ...], half: tuple[int, ...]
 ) -> None:
     report = planned(config, cluster)
@@ -57,7 +57,7 @@ def test_engines_and_policy_share_all_gpus_or_halve_them_in_an_asynchronous_run(
 
 
 @pytest.mark.parametrize("config", ON_GPUS)
-def test_one_gpu_holds_the_small_model_and_a_line_says_that_it_does_not_hold_the_others(config: str) -> None:
+def test_one_gpu_holds_the_small_model_alone(config: str) -> None:
     report = planned(config, "1x1")
     assert (report.mode, counts(report)) == ("colocate", (1, 1, 1, 1))
     if "1.7b" in config:

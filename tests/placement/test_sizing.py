@@ -49,7 +49,7 @@ def test_split_gives_half_to_the_policy_and_the_rest_to_engines(cluster: str, ex
     assert counts(sized(cluster, "auto", train__async_enable=True)) == expected  # which `auto` splits
 
 
-def test_split_gives_critic_and_reward_their_own_gpus_and_the_reference_the_policys() -> None:
+def test_split_gives_critic_and_reward_model_their_own_gpus() -> None:
     shared = {"train__colocate_actor_ref": True, "train__colocate_critic_reward": True}
     found = sized("4x8", "split", "reference", "critic", "reward", **shared)
     sections = ("actor", "ref", "critic", "reward")
@@ -95,7 +95,7 @@ def test_what_others_use_counts_as_well() -> None:
     assert counts(sized(busy, "colocate")) == (1, 8, 8, 1)
 
 
-def test_a_resumed_run_keeps_its_ranks_and_gets_the_engines_that_there_is_room_for() -> None:
+def test_resumed_runs_keep_ranks_and_fit_their_engines() -> None:
     assert counts(sized("4x8", "colocate", saved={"policy": 16})) == (2, 8, 16, 1)
     assert counts(sized("4x8", "split", saved={"policy": 8})) == (1, 8, 24, 1)
     assert counts(sized("3x8", "split", saved={"policy": 8})) == (1, 8, 16, 1)  # of which one was lost
@@ -123,7 +123,7 @@ def test_a_checkpoint_is_loaded_by_as_many_ranks_as_saved_it() -> None:
         require_saved_ranks(requests, {"policy": 16})
 
 
-def test_a_critic_with_more_ranks_than_the_policy_is_refused_with_batches_by_tokens() -> None:
+def test_critic_with_more_ranks_is_refused_with_token_batches() -> None:
     """OpenRLHF makes a batch for each policy rank, and could not give one to each critic rank."""
     ranks = {"actor__num_gpus_per_node": 2, "critic__num_gpus_per_node": 4}
     by_tokens = arguments("critic", train__dynamic_batch_enable=True, **ranks)

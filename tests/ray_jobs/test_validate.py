@@ -51,7 +51,7 @@ def test_the_runs_for_one_gpu_are_accepted(monkeypatch: pytest.MonkeyPatch, caps
         assert status == 0, (config, flags, capsys.readouterr())
 
 
-def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_report_has_all_checks_although_one_fails_or_hangs(tmp_path: Path) -> None:
     hangs = f"echo began; sleep 300 & echo $! > {tmp_path}/pid; wait"
     checks = [
         {"name": "first", "proves": "a", "look": "b", "command": "echo one; echo '1%\r2%' >&2; exit 3"},
@@ -74,7 +74,7 @@ def test_a_report_has_all_checks_also_after_one_that_failed_and_one_that_hangs_i
     assert re.search(rf"Proves: e\n\nLook at: f\n\n{memory}\n\n    \$ seq 100\n    61\n", report)
 
 
-def test_one_check_is_chosen_by_its_number_and_every_start_has_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_checks_are_chosen_by_number_and_starts_have_own_folders(tmp_path: Path) -> None:
     check = {"proves": "", "look": "", "command": 'echo x >> "$RUN/runs" && [ -s "$RUN/runs" ]'}
     (tmp_path / "list.yaml").write_text(yaml.safe_dump([{**check, "name": name} for name in "abc"]))
     command = [sys.executable, str(FOLDER / "run.py"), "list.yaml", "--only"]

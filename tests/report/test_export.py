@@ -14,9 +14,7 @@ from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import SUMS, kinds_of
 
 
-def test_the_prompts_that_all_runs_have_in_a_theme_are_written_as_in_the_data_set(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_writes_a_themes_prompts_as_in_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)[:2]]], truth="6")
     write_config(run, **{"data.input_template": "What is {}?"})
     other = write_run(tmp_path / "other", [[*kinds_of(2, 3), *kinds_of(5, 9)]], truth="6")

@@ -13,9 +13,7 @@ from tests.report.test_themes import KINDS, LATER, SUMS
 SILENT = Rollout("2*3", None, None, text="I wonder ``` # no [link](http://x)")
 
 
-def test_findings_as_json_have_every_clustered_wrong_rollout_in_exactly_one_theme(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_findings_have_each_wrong_rollout_in_one_theme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", [[*KINDS, SILENT], LATER], truth="6")
     write_metrics(run, 2)
     assert main(["report", str(run.root), "--json", "-", "--out", str(tmp_path / "page.html")]) == 0

@@ -69,7 +69,7 @@ def test_only_the_most_frequent_answers_are_verified_and_the_others_counted(
     assert gradings.left_out == 1
 
 
-def test_an_answer_that_nearly_all_rollouts_share_is_suspect_and_a_rarer_one_is_not(tmp_path: Path) -> None:
+def test_answers_that_nearly_all_rollouts_share_are_suspect(tmp_path: Path) -> None:
     atlas = atlas_of(tmp_path / "a", [*answered("8", 4), *answered("7", correct=True), *answered("3", 3, "b")], "7")
     (found,) = gradings_of(atlas).suspects
     assert (found.key, found.answer, found.count, found.why) == ("a", "8", 4, "4 of 5 rollouts agree on it")
@@ -77,7 +77,7 @@ def test_an_answer_that_nearly_all_rollouts_share_is_suspect_and_a_rarer_one_is_
     assert gradings_of(rarer).suspects == []
 
 
-def test_a_label_that_no_answer_can_match_is_suspect_if_nobody_solves_the_prompt(tmp_path: Path) -> None:
+def test_labels_that_no_answer_matches_are_suspect(tmp_path: Path) -> None:
     label = "He has 3 + 4 = 7.\n#### 7"
     (found,) = gradings_of(atlas_of(tmp_path / "a", answered("7", 3), label)).suspects
     assert (found.answer, found.truth, found.count, found.why) == (None, label, 3, "the label is a worked solution")

@@ -83,7 +83,7 @@ def test_a_run_is_compared_with_the_first_one_prompt_by_prompt(tmp_path: Path) -
     assert first["change"] == []  # a single step has no start and end
 
 
-def test_equal_wrong_rollouts_of_two_runs_have_not_changed_whatever_their_right_ones_say(tmp_path: Path) -> None:
+def test_equal_wrong_rollouts_of_two_runs_have_no_change(tmp_path: Path) -> None:
     """Each run's own right responses used to define what is right and wrong, and equal errors seemed to change."""
     kinds = [one for number in range(2, 10) for one in kinds_of(number, 7)]
     worded = [replace(one, text=f"Indeed {one.text}, and 11 + 0 = 11") if one.correct else one for one in kinds]
@@ -99,7 +99,7 @@ def test_equal_wrong_rollouts_of_two_runs_have_not_changed_whatever_their_right_
     assert (found.names, found.runs[0].of.tolist()) == (other_way.names, other_way.runs[1].of.tolist())
 
 
-def test_rollouts_without_an_answer_are_themes_by_count_and_every_clustered_one_is_in_one(tmp_path: Path) -> None:
+def test_rollouts_without_an_answer_are_themes_by_count(tmp_path: Path) -> None:
     silent = [Rollout("2*3", None, None, text="I wonder")] * 5
     cut = [replace(one, truncated=True) for one in silent[:2]]
     textless = [Rollout("9*9", 1, "18", text=None)] * 2  # of a cluster, but no text says of which kind

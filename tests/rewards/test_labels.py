@@ -54,7 +54,7 @@ def test_one_label_that_no_answer_equals_is_refused_wherever_it_stands(reward: s
         ask(["1"] * 899 + [label] + ["1"] * 9000, reward)
 
 
-def test_labels_that_only_a_copy_matches_are_refused_above_one_percent_and_told_below(
+def test_labels_that_only_a_copy_matches_are_told_or_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unreadable = r"\frac{1}{"

@@ -105,7 +105,7 @@ def test_every_response_with_its_answer_and_its_place_and_the_biggest_clusters(p
         ([], None, "", None, None),
     ],
 )  # fmt: skip
-def test_answers_are_the_policys_own_and_special_tokens_are_shown_inside_a_text(
+def test_answers_are_the_policys_own_with_special_tokens_shown(
     paths: RunPaths, response: str | Turns, pattern: str | None, shown: str, answer: str | None, start: int | None
 ) -> None:
     row = record(paths, ["before", response, "after"], pattern=pattern)[1]
@@ -117,7 +117,7 @@ def test_more_responses_than_are_decoded_at_once(paths: RunPaths, monkeypatch: p
     assert [row["response"] for row in record(paths, [*TEXTS, []])] == [*TEXTS, ""]
 
 
-def test_sampled_keeps_the_text_of_one_of_each_prompt_verdict_cluster_and_answer(paths: RunPaths) -> None:
+def test_sampled_log_keeps_one_text_of_each_kind(paths: RunPaths) -> None:
     correct = np.array([False, False, False, False, True, True, False, False])
     texts = [f"{i} is \\boxed{{{answer}}}" for i, answer in enumerate("77777778")]
     # Prompts alternate: 0 and 2 share prompt, label and answer; 1 and 3 not the label; 5 and 7 not the verdict.

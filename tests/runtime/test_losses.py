@@ -10,6 +10,7 @@ import ray
 
 from meds_openrlhf.runtime import losses
 from meds_openrlhf.runtime.losses import Member, actors_of_this_job, first_loss, loss_behind
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -47,6 +48,13 @@ def process_of(actor: Any) -> int:
     return ray.get(actor.__ray_call__.remote(lambda self: os.getpid()))
 
 
+def is_started_again(actor: Any, first: int) -> bool:
+    try:
+        return process_of(actor) != first
+    except ray.exceptions.RayError:  # between both
+        return False
+
+
 def error_of(call: Any) -> Exception:
     with pytest.raises(ray.exceptions.RayError) as raised:
         ray.get(call)
@@ -63,12 +71,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "EXPLANATION_SECONDS", 0.5)
 
 
-def test_the_one_that_was_lost_is_named_and_not_who_waited_for_it_or_whose_collective_broke_with_it() -> None:
+def test_loss_names_the_lost_member_and_not_who_waited_for_it() -> None:
     trainer, lost, other = start(Rank), start(Rank), start(Rank)
     known = [as_member("trainer", trainer), as_member("policy rank 3", lost), as_member("policy rank 1", other)]
     process = process_of(lost)
     call = trainer.wait_for.remote(lost)
-    time.sleep(0.5)
     os.kill(process, signal.SIGKILL)
     for error in (error_of(call), error_of(other.fail.remote())):
         assert str(loss_behind(error, known)).startswith(f"policy rank 3 was lost: process {process} on ")
@@ -87,8 +94,9 @@ def test_one_that_the_run_can_do_without_is_named_where_its_loss_ended_a_call() 
 
 def test_one_that_ray_starts_again_is_no_loss() -> None:
     rank = start(Rank, max_restarts=1)
-    os.kill(process_of(rank), signal.SIGKILL)
-    time.sleep(1)
+    first = process_of(rank)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: is_started_again(rank, first))
     assert first_loss([as_member("policy rank 0", rank)]) is None
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -26,7 +25,6 @@ def test_a_familys_children_end_with_their_parent() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    time.sleep(1.0)  # the watcher starts
     assert is_alive(child)
     parent.send_signal(signal.SIGKILL)
     parent.wait()

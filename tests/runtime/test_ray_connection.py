@@ -78,7 +78,7 @@ def test_a_token_that_is_missing_is_an_error_with_what_to_set(monkeypatch: pytes
         ray_connection.ray_connection(on_cpu=False, verbose=False).__enter__()
 
 
-def test_a_local_cluster_that_a_busy_machine_starts_too_slowly_is_started_again(
+def test_slow_local_cluster_is_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     outcomes = [

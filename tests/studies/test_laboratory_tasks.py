@@ -76,7 +76,7 @@ def test_the_oracle_tells_every_mistake_from_every_other_in_any_words() -> None:
     assert len({tuple(vector) for vector in vectors[:, 0].tolist()}) == len(mistakes)
 
 
-def test_what_no_mistake_explains_is_told_by_its_answer_and_no_answer_by_nothing() -> None:
+def test_unexplained_mistakes_are_told_apart_by_their_answers() -> None:
     texts = ["it is \\boxed{777}", "So 7-2=5, \\boxed{777}", "\\boxed{7770}", "7-2=5"]
     texts += [f"\\boxed{{{answer}}}" for answer in range(500, 700)]
     first, second, third, none, *others = from_texts(["What is (7-2)*6-15?"] * len(texts), texts)

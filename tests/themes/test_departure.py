@@ -77,7 +77,7 @@ def test_scratch_work_is_left_out_if_an_answer_follows() -> None:
     assert departure(r"<think>4 + 6 = 10, so \boxed{10}").calculation == "given + given = wrong"
 
 
-def test_without_a_calculation_the_place_is_where_the_wrong_answer_is_first_written() -> None:
+def test_departure_without_a_calculation_is_the_wrong_answer() -> None:
     text = r"Here 99 comes to mind. I see 1,300 in all of it. So \boxed{1300}"
     found = departure(text)
     assert found.words[-3:] == ["wrong", "in", "all"]

@@ -75,7 +75,7 @@ def test_no_more_themes_than_wanted_and_no_name_twice() -> None:
     assert by_departure(clusters, sizes, 7).theme.tolist() == found.theme.tolist()
 
 
-def test_phrases_count_by_the_logarithm_and_by_how_rare_they_are_and_those_of_one_cluster_not_at_all() -> None:
+def test_phrases_are_weighed_by_logarithm_and_rarity() -> None:
     found = phrase_vectors([[["a"], ["a"], ["b"]], [["a"], ["b"], ["b"]], [["b"], ["c"]]])
     rare = 1 + np.log(4 / 3)  # a is in two of three clusters, b in all
     rows = np.array([[(1 + np.log(2)) * rare, 1], [rare, 1 + np.log(2)], [0, 1]])

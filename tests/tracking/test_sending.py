@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.tracking import sending
 from meds_openrlhf.tracking.sending import Trackers, new_lines
 from meds_openrlhf.tracking.trackers import TRACKERS, RunLine
-from tests.processes import DEADLINE
+from tests.processes import DEADLINE, wait_until
 from tests.tracking.wandb_server import WandbServer
 from tests.tracking.written_run import KEY, WrittenRun, follow_until
 
@@ -61,7 +60,7 @@ def way_on(run: WrittenRun) -> str:
 
 
 @pytest.mark.parametrize("log", ["/", "/dev/full"])  # cannot be opened, cannot be written
-def test_a_tracker_that_fails_is_tried_until_the_end_and_then_once_more_also_on_a_full_disk(
+def test_failing_tracker_is_tried_until_the_end_and_once_more(
     run: WrittenRun, fakes: Any, monkeypatch: pytest.MonkeyPatch, log: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bad = fakes[0]
@@ -93,11 +92,11 @@ def test_a_call_that_is_abandoned_is_not_tried_again(
     trackers = Trackers(run.paths, ["bad"])
     follow_until(trackers, lambda _: bad.tries == 1)
     assert trackers.finish(0.2) == [run.rest_of("Bad")]
-    time.sleep(0.5)
+    wait_until(lambda: "Bad" not in [thread.name for thread in threading.enumerate()])
     assert bad.tries == 1
 
 
-def test_lines_that_a_tracker_has_are_left_out_until_a_resumed_run_repeats_them(run: WrittenRun, fakes: Any) -> None:
+def test_lines_already_sent_are_left_out_until_repeated(run: WrittenRun, fakes: Any) -> None:
     good = fakes[1]
     run.send("good")
     assert not good.closed  # without anything to send it is not opened
@@ -115,9 +114,7 @@ def test_lines_that_a_tracker_has_are_left_out_until_a_resumed_run_repeats_them(
     assert good.steps == [4, 4, 2, 3, 4, 4]
 
 
-def test_a_failure_after_a_resume_loses_no_lines_that_were_sent_before_it_and_repeated(
-    run: WrittenRun, fakes: Any
-) -> None:
+def test_failure_after_a_resume_loses_no_repeated_lines(run: WrittenRun, fakes: Any) -> None:
     good = fakes[1]
     good.sent = {"metrics": 2, "evaluations": 4}
     run.steps(2)

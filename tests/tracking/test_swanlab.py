@@ -71,9 +71,7 @@ def test_offline_the_newest_folder_has_the_whole_resumed_run_and_no_key(
     assert [(one["cuid"], one["name"]) for one in swanlab.experiments] == [(run.id(), "my-run")] * 2
 
 
-def test_a_resumed_run_goes_on_in_the_same_run_with_the_steps_that_swanlab_lacks(
-    run: WrittenRun, swanlab: SwanlabServer
-) -> None:
+def test_resumed_run_continues_the_same_swanlab_run(run: WrittenRun, swanlab: SwanlabServer) -> None:
     run.steps(1, 2)
     run.clusters(2)
     run.send("swanlab")

@@ -56,7 +56,9 @@ def test_nothing_in_a_cluster_is_taken_for_markdown(parts: list[str], member: st
     assert tags == {"<p", "</p", "<strong", "</strong", "<pre", "</pre", "<code", "</code"}
 
 
-def test_a_resumed_run_is_shown_once_also_in_a_viewer_that_is_open(run: WrittenRun) -> None:
+def test_a_resumed_run_is_shown_once_also_in_a_viewer_that_is_open(
+    run: WrittenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.steps(1, 2, 3)
     run.evaluation(3, pass1=0.1)
     session = TRACKERS["tensorboard"][1](TrackedRun(run.paths))
@@ -66,7 +68,9 @@ def test_a_resumed_run_is_shown_once_also_in_a_viewer_that_is_open(run: WrittenR
     assert [event.step for event in viewer.Scalars("train/loss")] == [1, 2, 3]
     run.resume(1)
     run.steps(2, 3, times=10.0)
-    time.sleep(1.1)  # a viewer reads files in the order of their names: a second, and a counter (as text: 10, then 9)
+    # A viewer reads files in the order of their names: a second, and a counter (as text: 10, then 9).
+    later = time.time() + 2
+    monkeypatch.setattr(time, "time", lambda: later)
     run.send("tensorboard")
     viewer.Reload()
     for board in (viewer, run.board()):

@@ -48,7 +48,7 @@ def drive(run: WrittenRun, end: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_offline_each_session_has_all_under_openrlhfs_names_on_one_axis_and_no_key(
+def test_offline_sessions_have_all_metrics_and_no_key(
     run: WrittenRun, online: WandbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")

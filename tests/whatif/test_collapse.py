@@ -38,7 +38,7 @@ def test_recurrence_by_hand() -> None:
     assert recurrence_of(visits_of({"a": "rr"}, {"a": "xx"})) is None
 
 
-def test_a_policy_that_stays_as_it_is_is_not_above_the_null_and_one_that_repeats_itself_is() -> None:
+def test_recurrence_null_holds_for_a_policy_that_stays() -> None:
     """The first visit's answers are fewer than those that the policy can give, so the null is rather too high."""
     random = np.random.default_rng(0)
 
@@ -135,7 +135,7 @@ def test_a_run_that_rises_to_its_end_does_not_fall() -> None:
     assert (short.fall, short.step) == (0, 2)  # shorter than a window: there is nothing to compare
 
 
-def test_without_second_visits_there_is_no_peak_and_a_steady_run_does_not_collapse() -> None:
+def test_steady_runs_and_single_visits_do_not_collapse() -> None:
     assert peak_of(visits_of({"a": "rx"}, {"b": "rx"})) is None
     steady = peak_of(visits_of(*[{"a": "rxxx", "b": "xxrx"}] * 20))
     assert steady is not None

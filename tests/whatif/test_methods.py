@@ -46,7 +46,7 @@ def test_lambda_focal_and_leave_out_by_hand() -> None:
     assert cosine == pytest.approx(np.sqrt(0.5))
 
 
-def test_without_anything_remembered_memories_change_nothing_and_without_a_baseline_nothing_is_said() -> None:
+def test_methods_of_an_empty_memory_change_nothing() -> None:
     visits = visits_of({"a": "rxyx", "b": "rrxx"})
     for name in ("penalty", "weights", "focal", "leave_out"):
         found = moved_by(visits, BY_NAME[name], baseline_of(visits))
@@ -101,9 +101,7 @@ def advantages(step: Step, *methods: Focal) -> np.ndarray:
 @given(
     rows=st.lists(st.tuples(LETTERS, st.floats(0, 1)), min_size=1, max_size=5), gamma=st.sampled_from([0.0, 0.5, 1, 2])
 )
-def test_focal_weights_keep_signs_and_a_first_visit_and_gamma_0_is_the_estimator_to_the_last_bit(
-    rows: list[tuple[str, float]], gamma: float
-) -> None:
+def test_focal_weights_keep_signs_and_first_visits(rows: list[tuple[str, float]], gamma: float) -> None:
     rewards = np.array([[float(letter == "r") for letter in letters] for letters, _ in rows])
     success = np.repeat([[share] for _, share in rows], 4, axis=1)
     plain, weighed = normalized(rewards), advantages(step_of(rewards, success), Focal(gamma))

@@ -165,9 +165,15 @@ _ADAPTERS = {
 
 
 def _tcp_group(address: str, port: int, rank: int, world_size: int) -> Any:
+    """Return vLLM's group. By default it keeps what it has sent for an hour, so a copy of the policy for each step.
+
+    OpenRLHF sends a weight when all engines have the one before.
+    """
     from vllm.distributed.utils import StatelessProcessGroup
 
-    return StatelessProcessGroup.create(host=address, port=port, rank=rank, world_size=world_size)
+    return StatelessProcessGroup.create(
+        host=address, port=port, rank=rank, world_size=world_size, data_expiration_seconds=0
+    )
 
 
 class TcpSender:

@@ -230,7 +230,7 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
 
 
 def is_due(step: int, every: float) -> bool:
-    """Whether something happens after ``step`` that does so ``every`` so many steps; -1 is never."""
+    """Whether ``step`` is a multiple of ``every``; -1 is never."""
     return every > 0 and step % every == 0
 
 

@@ -65,7 +65,7 @@ def test_roles_ask_for_what_openrlhf_gives_them(flags: dict, expected: list[Role
     assert role_requests(arguments(**{**counts, **sizes, **flags})) == expected
 
 
-def test_the_steps_of_an_epoch_follow_from_the_batches_and_ranks_and_none_is_refused() -> None:
+def test_steps_of_an_epoch_follow_from_batches_and_ranks() -> None:
     sizes = {"rollout.batch_size": 24, "rollout.micro_batch_size": 4, "train.batch_size": 16}
     args = arguments(**sizes, **{"algo.kl.init_coef": 0.001, "ref.num_gpus_per_node": 6})
     assert [steps_of_an_epoch(args, prompts) for prompts in (24, 35, 36)] == [1, 1, 2]  # 6 ranks take 48 responses

@@ -2,11 +2,13 @@
 
 import importlib
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from meds_openrlhf.training.openrlhf import cpu
+from tests.processes import free_ports
 from tests.training.ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(cpu.has_cuda(), reason="about machines without CUDA")
@@ -52,6 +54,21 @@ def test_a_policy_in_float32_is_one_for_the_model_and_for_deepspeed() -> None:
     assert not config["fp16"]["enabled"]
     with pytest.raises(ValueError, match="fp64"):
         convert_to_torch_dtype("fp64")
+
+
+def test_a_weight_that_the_engines_have_is_not_kept() -> None:
+    """The policy would grow by its own size with each weight sync."""
+    (port,) = free_ports(1)
+    with ThreadPoolExecutor(1) as engine:
+        joined = engine.submit(cpu._tcp_group, "127.0.0.1", port, 1, 2)
+        sender = cpu.TcpSender("127.0.0.1", port, 0, 2, None)
+        receiver = joined.result()
+        keys = receiver.store.num_keys()
+        for number in range(5):
+            received = engine.submit(receiver.broadcast_obj, None, 0)
+            sender.broadcast(torch.full((3,), number), 0, None)
+            assert received.result().tolist() == [number] * 3
+        assert receiver.store.num_keys() == keys + 1
 
 
 def main(rank: int, ranks: int, port: str) -> None:

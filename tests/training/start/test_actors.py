@@ -39,7 +39,7 @@ def test_the_ranks_share_the_cpus_of_their_node_where_the_optimizer_is_there() -
     assert policy_options(without) == {}
 
 
-def test_engines_of_a_mixture_of_experts_keep_weights_in_the_layout_of_a_weight_sync() -> None:
+def test_engines_of_moe_keep_the_layout_of_a_weight_sync() -> None:
     limits = EngineLimits(8, 2048)
     plain = {"max_num_seqs": 8, "max_num_batched_tokens": 2048, "logprobs_mode": "processed_logprobs"}
     assert vllm_options(limits, True, on_cpu=False, param_dtype="bf16") == {**plain, "moe_backend": "triton"}

@@ -219,7 +219,7 @@ def test_code_files_that_could_not_be_called(
 HAS = "this qwen2 model has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head. Leave it out"
 
 
-def test_an_architecture_that_cannot_be_recorded_is_refused_without_loading_weights() -> None:
+def test_unrecordable_architecture_is_refused_without_weights() -> None:
     args = arguments(**{"actor.model_name_or_path": "some/model"})
     checks.require_recordable(args, LlamaConfig(hidden_size=8192, num_hidden_layers=80))  # a 70B one, in no time
     with pytest.raises(ConfigError, match=r"actor.model_name_or_path=some/model: T5Config "):

@@ -56,7 +56,7 @@ def test_counts_are_sized_and_openrlhf_parses_them() -> None:
     assert plan.gpus == 32
 
 
-def test_quoted_counts_are_numbers_and_a_defect_of_sizing_is_not_told_as_openrlhfs(
+def test_quoted_counts_are_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert placed(config("auto", {"vllm.num_engines": "4"}))[0].actor.num_gpus_per_node == 4
@@ -73,13 +73,13 @@ def test_openrlhfs_parser_runs_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("flag", [{"vllm.num_engine": 1}, {"train.batch_size": "many"}, {"vllm.num_engines": 0}])
-def test_a_flag_that_is_wrong_by_itself_is_refused_before_anybody_asks_for_nodes(flag: dict[str, Any]) -> None:
+def test_wrong_flags_are_refused_before_nodes_are_asked_for(flag: dict[str, Any]) -> None:
     run = config("auto", flag)
     with pytest.raises(ConfigError, match=f"^{next(iter(flag))}="):
         arguments_of(run, run.openrlhf, failing(AssertionError("asked for nodes")), {})
 
 
-def test_minibatches_of_whole_prompts_are_dealt_evenly_also_where_batches_are_dynamic() -> None:
+def test_minibatches_of_whole_prompts_are_dealt_evenly() -> None:
     flags = {"vllm.num_engines": 1, "train.dynamic_batch_enable": True, "train.batch_size": 64}
     four, three = (
         config("flags", {**flags, "actor.num_gpus_per_node": ranks}, policy=PolicySettings(minibatches="prompts"))

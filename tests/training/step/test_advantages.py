@@ -178,9 +178,7 @@ def test_weights_divide_a_groups_pressure_by_the_sizes_of_clusters(tmp_path: Pat
 
 @pytest.mark.parametrize("form", ["weights", "reward"])
 @pytest.mark.parametrize("kept", [ONE_RIGHT, NEARLY_RIGHT], ids=["one right", "nearly right"])
-def test_extras_have_bounded_advantages_and_the_others_those_that_they_have_without(
-    tmp_path: Path, form: str, kept: list[float]
-) -> None:
+def test_extras_have_bounded_advantages_and_change_no_others(tmp_path: Path, form: str, kept: list[float]) -> None:
     """A group that dynamic filtering keeps is no extra, even if none of its responses is right."""
     args = arguments(
         **{"reward.overlong_buffer_len": 4.0, "rollout.max_new_tokens": 10}

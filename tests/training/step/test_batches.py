@@ -128,7 +128,7 @@ def test_even_batches_hold_every_sample_once_and_not_too_many_tokens(lengths: li
         assert max(sums) - min(sums) <= max(lengths)
 
 
-def test_a_sample_that_is_too_long_leaves_the_batches_of_the_others_as_they_are() -> None:
+def test_too_long_sample_leaves_other_batches_as_they_are() -> None:
     assert len(even_batches(np.array([20, *[2] * 40]), 10, 1)) == 5
 
 

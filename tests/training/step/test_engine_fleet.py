@@ -37,7 +37,7 @@ FIRST = EngineStatus("first-0"), EngineStatus("first-1")
 SECOND = EngineStatus("second-0", has_weights=False)  # engine 0 was restarted
 
 
-def test_a_restarted_engine_is_left_out_until_the_next_sync_and_the_group_is_formed_anew() -> None:
+def test_restarted_engine_waits_for_the_next_sync() -> None:
     fleet = Fleet(*FIRST)
     for _ in range(3):  # as long as nothing is lost, the group stays
         fleet.keep_those_with_weights()

@@ -169,9 +169,7 @@ def test_rows_carry_their_own_samples_features_even_when_batches_are_reordered(t
     assert by_sample(experiences, "reward").tolist() == REWARDS
 
 
-def test_rollouts_without_an_answer_or_with_broken_logits_have_no_row_and_no_diversity(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_without_answer_or_finite_logits_have_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples, right = recorded_rollouts(), [sample for sample in range(12) if sample not in WRONG]
     put_into_logits(monkeypatch, {WRONG[0]: NO_ANSWER, WRONG[1]: np.nan, right[0]: NO_ANSWER})
     maker, pool = memory_maker(arguments(), tmp_path)

@@ -134,7 +134,7 @@ def test_after_the_last_step_nothing_is_generated() -> None:
     assert done.generate() is None
 
 
-def test_prompts_of_more_tokens_than_are_left_to_them_are_left_out_also_after_a_restart() -> None:
+def test_too_long_prompts_are_left_out_also_after_a_restart() -> None:
     """Prompts from 100 on have three tokens, and two are left to them."""
     through, resumed = (make_generator(InstantFleet(), arguments(batch=40, at_once=40), 110) for _ in range(2))
     step = through.generate()
@@ -178,7 +178,7 @@ class SometimesWithout(InstantFleet):
         return [{**response, "rollout_log_probs": kept} for response in super().responses(call)]
 
 
-def test_log_probs_that_some_responses_lack_are_left_out_unless_the_loss_needs_them() -> None:
+def test_missing_log_probs_are_left_out_unless_the_loss_needs_them() -> None:
     args = arguments(4, 4)
     samples = next_samples(make_generator(SometimesWithout(), args, 40))
     assert [sample.rollout_log_probs for sample in samples] == [None] * len(samples)
