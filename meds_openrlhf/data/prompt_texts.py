@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.files import lines_of, open_file
@@ -28,26 +30,38 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     """The texts of the run's data set, a local JSON Lines file, by prompt key; empty for any other data set.
 
     A key is the hash of a text as sent to the engines, which is known for plain texts and input templates; with a chat
-    template the result is empty. Lines without a JSON object are skipped.
+    template the result is empty.
     """
     flags = config.openrlhf if config else {}
-    path = Path(str(flags.get("data.prompt_dataset")))
-    if path.suffix not in (".jsonl", ".json") or not path.is_file() or flags.get("data.apply_chat_template"):
+    if flags.get("data.apply_chat_template"):
         return {}
-    column, template = str(flags.get("data.input_key", "input")), flags.get("data.input_template")  # OpenRLHF's default
-    texts = {}
+    template, texts = flags.get("data.input_template"), {}
+    for text, _ in _rows_of_data_set(config):
+        # A template without {} would give every line of any file the same key.
+        sent = template.replace("{}", text, 1) if isinstance(template, str) and "{}" in template else text
+        with suppress(ValueError):  # half of a character, which no engine was sent
+            texts[prompt_key(sent)] = text
+    return texts
+
+
+def ids_of_data_set(config: RunConfig | None) -> dict[str, str]:
+    """The column ``id`` of the run's data set by the prompt's text, for the same files."""
+    return {text: str(row["id"]) for text, row in _rows_of_data_set(config) if isinstance(row.get("id"), (str, int))}
+
+
+def _rows_of_data_set(config: RunConfig | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts and objects of a local JSON Lines file; lines without an object are skipped."""
+    flags = config.openrlhf if config else {}
+    path = Path(str(flags.get("data.prompt_dataset")))
+    if path.suffix not in (".jsonl", ".json") or not path.is_file():
+        return
+    column = str(flags.get("data.input_key", "input"))  # OpenRLHF's default
     with open_file(path) as file:
         for line in lines_of(file, path):
-            try:
+            with suppress(ValueError):  # no JSON
                 row = parse_json(line.decode(errors="replace"))
-                text = row.get(column) if isinstance(row, dict) else None
-                if isinstance(text, str):
-                    # A template without {} would give every line of any file the same key.
-                    sent = template.replace("{}", text, 1) if isinstance(template, str) and "{}" in template else text
-                    texts[prompt_key(sent)] = text
-            except ValueError:  # no JSON, or half of a character, which no engine was sent
-                continue
-    return texts
+                if isinstance(row, dict) and isinstance(row.get(column), str):
+                    yield row[column], row
 
 
 def without_template(texts: dict[str, str]) -> dict[str, str]:

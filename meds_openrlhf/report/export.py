@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.prompt_texts import without_template
+from meds_openrlhf.data.prompt_texts import ids_of_data_set, without_template
 from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.suspects import Gradings
@@ -46,19 +46,19 @@ def keys_of(what: str, gradings: Gradings | None, themes: RunsThemes | None) -> 
 def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path, trainer: Trainer) -> None:
     """Write the prompts with these keys, each once, in the order of the logs.
 
-    For ``trainer`` "meds", lines with ``id`` (the key), ``prompt`` and ``answer``; for "trl" the same with the prompt
-    as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log that has a prompt has no
+    For ``trainer`` "meds", lines with ``id`` (the data set's, else the key), ``prompt`` and ``answer``; for "trl" the
+    same with the prompt as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log that has a prompt has no
     right answers, or as `write_output`.
     """
     wanted, rows = set(keys), dict[str, dict[str, str]]()
     for log in logs:
-        texts = _without_template(log)
+        texts, ids = _without_template(log), ids_of_data_set(config_of(log.paths))
         for key in (key for key in log.prompts if key in wanted and key not in rows):
             answer = log.truths[key]
             if answer is None:
                 hint = "has a log without right answers (data.label_key). Name another run."
                 raise ConfigError("RUN", str(log.paths.root), hint)
-            rows[key] = {"id": key, "prompt": texts[key], "answer": answer}
+            rows[key] = {"id": ids.get(texts[key], key), "prompt": texts[key], "answer": answer}
     write_output(output, _parquet(rows.values()) if trainer == "verl" else _lines(rows.values(), trainer), "--export")
 
 

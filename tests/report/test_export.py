@@ -9,6 +9,7 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.request import read_problems
+from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import SUMS, kinds_of
@@ -16,7 +17,10 @@ from tests.report.test_themes import SUMS, kinds_of
 
 def test_export_writes_a_themes_prompts_as_in_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)[:2]]], truth="6")
-    write_config(run, **{"data.input_template": "What is {}?"})
+    known = tmp_path / "train.jsonl"  # of the first run, with one of its prompts
+    known.write_text('{"question": "4*7", "id": "products-7"}\nno JSON\n["4*7"]\n')
+    of_data = {"data.prompt_dataset": str(known), "data.input_key": "question"}
+    write_config(run, **{"data.input_template": "What is {}?", **of_data})
     other = write_run(tmp_path / "other", [[*kinds_of(2, 3), *kinds_of(5, 9)]], truth="6")
     runs, out = [run.root, other.root], tmp_path / "theme.jsonl"
     assert main(["report", *map(str, runs), "--export", SUMS, str(out)]) == 0
@@ -24,6 +28,7 @@ def test_export_writes_a_themes_prompts_as_in_the_data_set(tmp_path: Path, capsy
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     texts = ["2*3", "4*7", "What is 5*9?"]
     assert [(line["prompt"], line["answer"]) for line in lines] == [(text, "6") for text in texts]
+    assert [line["id"] for line in lines] == [prompt_key("What is 2*3?"), "products-7", prompt_key("What is 5*9?")]
     assert [problem.prompt for problem in read_problems(out)] == texts  # `meds eval` reads it
     write_report(runs, run.report, Limits(prompts=2), export=("2", out))  # the themes are those of the page
     assert [json.loads(line)["prompt"] for line in out.read_text().splitlines()] == ["2*3"]
