@@ -47,8 +47,8 @@ def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path
     """Write the prompts with these keys, each once, in the order of the logs.
 
     For ``trainer`` "meds", lines with ``id`` (the data set's, else the key), ``prompt`` and ``answer``; for "trl" the
-    same with the prompt as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log that has a prompt has no
-    right answers, or as `write_output`.
+    same with the prompt as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log
+    that has a prompt has no right answers, or as `write_output`.
     """
     wanted, rows = set(keys), dict[str, dict[str, str]]()
     for log in logs:
