@@ -9,7 +9,6 @@ import pytest
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.request import read_problems
-from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.report import Limits, write_report
 from tests.report.stored_runs import RUN, write_config, write_run
 from tests.report.test_themes import SUMS, kinds_of
@@ -28,7 +27,7 @@ def test_export_writes_a_themes_prompts_as_in_the_data_set(tmp_path: Path, capsy
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     texts = ["2*3", "4*7", "What is 5*9?"]
     assert [(line["prompt"], line["answer"]) for line in lines] == [(text, "6") for text in texts]
-    assert [line["id"] for line in lines] == [prompt_key("What is 2*3?"), "products-7", prompt_key("What is 5*9?")]
+    assert [line["id"] for line in lines] == ["2*3", "products-7", "5*9"]
     assert [problem.prompt for problem in read_problems(out)] == texts  # `meds eval` reads it
     write_report(runs, run.report, Limits(prompts=2), export=("2", out))  # the themes are those of the page
     assert [json.loads(line)["prompt"] for line in out.read_text().splitlines()] == ["2*3"]
