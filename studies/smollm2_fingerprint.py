@@ -43,6 +43,8 @@ matter if the amplitude's lower end (`paper`) is above 10 %, and cannot if its u
 a setting if its M2 for `operators`, within equal first tokens, less that of the last 15 layers, has its lower end above
 0, because whole paths may hardly repeat here too.
 
+*Afterwards*, when the results were known, M2 with each text of a prompt once was added to its tables.
+
 *Against the design*: 24 problems a task, not 32, and 12 samples a visit, not 16, because the machine at hand generates
 140 tokens a second; declared before the start.
 """
@@ -52,9 +54,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,160 +63,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from examples.smollm2 import Problem, Sampler
-from examples.smollm2 import problems as recipe_problems
-from meds_openrlhf import AnswerLocator
+from meds_openrlhf.stats.presentation import markdown, shown
+from studies.smollm2_rollouts import GROUP, SEED, read_responses, record, sample
 
-PROMPTS, SCREENED, VISITS, GROUP = 24, 8, 3, 12
-SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
-PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
-ASK = " Think step by step: write an equation for each step, and the answer at the end."
-SUFFIX = " Give the result as your final answer. Do not include units."
 COVERED = 0.6
-TASKS = ("chain_sum", "gsm_symbolic")
 PRESETS = ("paper", "reference", "robust", "answers")
 RESAMPLES = 2_000
 
 _NUMBER = r"-?\$?\d+(?:\.\d+)?"
 _EQUATION = re.compile(rf"({_NUMBER}(?:\s*[-+*/x×÷]\s*{_NUMBER})+)\s*=\s*({_NUMBER})")
 _OPERATORS = str.maketrans({"x": "*", "×": "*", "÷": "/", "$": None, " ": None})
-
-
-# ── rollouts ──
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What is asked of a model, and how its answers are found: by ``pattern``, or in boxes."""
-
-    pattern: str | None
-    problems: Callable[[str], Iterator[Problem]]
-
-
-def _published_problems(task: str) -> Iterator[Problem]:
-    import reasoning_gym
-
-    terms = {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 2} if task == "chain_sum" else {}
-    for item in reasoning_gym.create_dataset(task, size=400, seed=PROBLEM_SEED, **terms):
-        sums = item["metadata"].get("expression")
-        question = f"What is {sums}?" if sums else item["question"].removesuffix(SUFFIX)
-        yield Problem(task, question + ASK, "", str(item["answer"]))
-
-
-STAGES = {
-    "published": Stage(PATTERN, _published_problems),
-    "started": Stage(None, partial(recipe_problems, seed=PROBLEM_SEED, starts=False)),
-}
-
-
-def responses_to(
-    sampler: Sampler, locator: AnswerLocator, chosen: Sequence[Problem], n: int, seed: int
-) -> Iterator[list[dict[str, Any]]]:
-    """Yield ``n`` responses to each problem, with their answers."""
-    for each, (prompt, outputs) in zip(chosen, sampler.sample(chosen, n, seed)):
-        before = sampler.tokenizer.encode(prompt, add_special_tokens=False)
-        found = []
-        for output in outputs:
-            ids = [*before, *output.token_ids]
-            answer = locator.find(ids, [False] * len(before) + [True] * len(output.token_ids)).text
-            found.append({
-                "task": each.task, "prompt": prompt, "truth": each.answer, "response": output.text,
-                "ids": list(output.token_ids), "answer": answer, "correct": is_right(answer, each.answer),
-            })  # fmt: skip
-        yield found
-
-
-def sample(model: Path, out: Path) -> None:
-    """Screen problems and sample their visits; write ``rollouts.jsonl``, a line a response. Tasks that it has stay."""
-    stage, sampler = STAGES[out.name], Sampler(model)
-    responses = partial(responses_to, sampler, AnswerLocator(sampler.tokenizer, stage.pattern))
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "rollouts.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    written = Counter(json.loads(line)["task"] for line in lines)
-    done = {task for task, count in written.items() if count == PROMPTS * VISITS * GROUP}
-    path.write_text("".join(line for line in lines if json.loads(line)["task"] in done), encoding="utf-8")
-    with path.open("a", encoding="utf-8") as file:
-        for task in TASKS:
-            if task in done:
-                continue
-            chosen: list[Problem] = []
-            screened, source = 0, stage.problems(task)
-            while len(chosen) < PROMPTS:
-                drawn = [next(source) for _ in range(PROMPTS)]
-                for each, found in zip(drawn, responses(drawn, SCREENED, SCREENING_SEED + 1000 * screened)):
-                    if sum(response["correct"] for response in found) <= SCREENED / 2 and len(chosen) < PROMPTS:
-                        chosen.append(each)
-                screened += len(drawn)
-            print(f"{task}: {len(chosen)} of {screened} problems", flush=True)
-            for visit in range(1, VISITS + 1):
-                for found in responses(chosen, GROUP, SEED + 1000 * visit):
-                    for response in found:
-                        file.write(json.dumps({"visit": visit, **response}) + "\n")
-                print(f"{task}: visit {visit} of {VISITS}", flush=True)
-
-
-def is_right(answer: str | None, truth: str) -> bool:
-    """Whether an answer is the true number."""
-    from meds_openrlhf.features.final_answer import same_answer_form
-
-    return answer is not None and same_answer_form(answer) == same_answer_form(truth)
-
-
-# ── fingerprints ──
-
-
-def record(model: Path, out: Path) -> None:
-    """Record the layer logits (n, N) of all responses with an answer, NaN for the others; ``rows.npz``."""
-    import torch
-    from torch.nn.utils.rnn import pad_sequence
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from meds_openrlhf import LayerLogitRecorder, locate_answers, padded_positions
-
-    policy = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    recorder, locator = LayerLogitRecorder(policy), AnswerLocator(tokenizer, STAGES[out.name].pattern)
-    rollouts = read_responses(out / "rollouts.jsonl")
-    before = {prompt: tokenizer.encode(prompt, add_special_tokens=False) for prompt in rollouts["prompt"].unique()}
-    full = [[*before[prompt], *ids] for prompt, ids in zip(rollouts["prompt"], rollouts["ids"])]
-    logits = np.full((len(full), recorder.layer_count), np.nan, np.float32)
-    log_prob, first = np.full(len(full), np.nan, np.float32), np.full(len(full), -1)
-    order = sorted(range(len(full)), key=lambda row: len(full[row]))
-    for begin in range(0, len(order), 16):
-        rows = order[begin : begin + 16]
-        ids = pad_sequence([torch.tensor(full[row]) for row in rows], batch_first=True)
-        own = torch.zeros(ids.shape, dtype=torch.bool)
-        for place, row in enumerate(rows):
-            own[place, len(before[rollouts["prompt"][row]]) : len(full[row])] = True
-        positions, targets = locate_answers(locator, ids, own)
-        with torch.inference_mode(), recorder.record(padded_positions(positions, ids.shape[1]), targets) as recording:
-            states = policy.model(ids).last_hidden_state
-        with torch.inference_mode():
-            places = torch.arange(len(rows))
-            scores = policy.lm_head(states[places, positions.clamp(min=0)]).log_softmax(-1)
-        found = positions.numpy() >= 0
-        kept = np.array(rows)[found]
-        logits[kept] = recording.layer_logits.numpy()[found]
-        log_prob[kept] = scores[places, targets].numpy()[found]
-        first[kept] = targets.numpy()[found]
-        if begin % 320 == 0:
-            print(f"{begin} of {len(order)}", flush=True)
-    np.savez_compressed(out / "rows.npz", layer_logits=logits, log_prob=log_prob, first=first)
-
-
-def read_responses(path: Path) -> pd.DataFrame:
-    """Read responses, a line each; ``form`` is the answer in one spelling, both None without an answer."""
-    from meds_openrlhf.features.final_answer import same_answer_form
-
-    with path.open(encoding="utf-8") as file:
-        found = pd.DataFrame(map(json.loads, file))
-    answers = found["answer"].astype(object).where(found["answer"].notna(), None)
-    forms = pd.Series([answer and same_answer_form(answer) for answer in answers], dtype=object)
-    return found.assign(answer=answers, form=forms)
-
-
-# ── truths, arms and metrics ──
 
 
 def equations_of(response: str) -> list[str]:
@@ -368,85 +224,107 @@ def effects_of(rollouts: pd.DataFrame, logits: Vectors, preset: str, is_shuffled
 
 def judge(out: Path) -> None:
     """Write ``numbers.json``, and the tables and the verdict of the rule to ``report.md``."""
-    from meds_openrlhf.stats.presentation import markdown, shown
-
-    rollouts, rows = read_responses(out / "rollouts.jsonl"), np.load(out / "rows.npz")
-    rollouts["first"], rollouts["log_prob"] = rows["first"], rows["log_prob"]
-    truths_by_row = pd.DataFrame([truths_of(text) for text in rollouts["response"]])
-    rollouts = rollouts.join(truths_by_row.rename(columns={"first": "first_equation"}))
-    rollouts["length"] = rollouts["ids"].map(len)
-    logits = rows["layer_logits"]
+    rollouts, logits = _recorded(out)
     is_wrong = ~rollouts["correct"] & rollouts["answer"].notna() & np.isfinite(logits).all(axis=1)
     covered = (rollouts[is_wrong]["path"].notna()).groupby(rollouts["task"]).mean()
     counted = is_wrong & rollouts["path"].notna() & rollouts["task"].map(covered >= COVERED)
     wrong, chosen = rollouts[counted].reset_index(drop=True), logits[counted.to_numpy()]
-    prompt, first = wrong["prompt"].to_numpy(), wrong["first"].to_numpy()
-    arms = vectors_of(chosen, prompt, first)
+    arms = vectors_of(chosen, wrong["prompt"].to_numpy(), wrong["first"].to_numpy())
     scalars = {name: wrong[name].to_numpy(float) for name in ("length", "log_prob")} | {"last layer": chosen[:, -1]}
     clusterings = clusterings_of(arms, wrong)
-    truths = {"first": wrong["first_equation"], "operators": wrong["operators"], "path": wrong["path"]}
     numbers: dict[str, Any] = {
         "rollouts": len(rollouts), "right": float(rollouts["correct"].mean()), "wrong_with_answer": int(is_wrong.sum()),
         "counted": int(counted.sum()), "covered": covered.to_dict(), "M1": {}, "M2": {}, "M3": {},
     }  # fmt: skip
-    tables, cell = [], partial(shown, form=".3f")
-    for name, column in truths.items():
-        truth = pd.factorize(column)[0]
-        by_prompt = {arm: rand_by_prompt(labels, truth, prompt) for arm, labels in clusterings.items()}
-        best = max((arm for arm in by_prompt if ", " in arm), key=lambda arm: by_prompt[arm].mean())
-        permuted = (
-            pd.Series(clusterings[best])
-            .groupby(prompt)
-            .transform(lambda x: x.sample(frac=1, random_state=0).to_numpy())
-        )
-        by_prompt["best, permuted"] = rand_by_prompt(permuted.to_numpy(), truth, prompt)
-        beyond = by_prompt[best] - by_prompt["equal first tokens"]
-        by_prompt["best logits less equal first tokens"] = beyond
-        found = {arm: resampled(pd.DataFrame({"sum": scores, "count": 1}), ratio) for arm, scores in by_prompt.items()}
-        numbers["M1"][name] = {"best": best, "prompts": len(beyond), **found}
-        tables.append((f"M1, adjusted Rand index to `{name}`", pd.DataFrame(
-            [[arm, *map(cell, values)] for arm, values in found.items()], columns=["labels", "index", "low", "high"]
-        )))  # fmt: skip
+    tables = []
+    for name, column in (("first", "first_equation"), ("operators", "operators"), ("path", "path")):
+        truth = pd.factorize(wrong[column])[0]
+        best, found, prompts = _agreement(clusterings, truth, wrong["prompt"].to_numpy())
+        numbers["M1"][name] = {"best": best, "prompts": prompts, **found}
+        rows = [[arm, *map(_cell, values)] for arm, values in found.items()]
+        tables.append((f"M1, adjusted Rand index to `{name}`", rows, ["labels", "index", "low", "high"]))
         for stratum, key in (("equal answers", "form"), ("equal first tokens", "first")):
-            strata = pd.factorize(wrong["prompt"] + "|" + wrong[key].astype(str))[0]
-            lines: dict[str, dict[str, Any]] = {}
-            by_arm: dict[str, pd.DataFrame] = {}
-            for arm, values in (arms | scalars).items():
-                gains = neighbor_gain(values, truth, strata, prompt)
-                lines[arm] = {"gain": resampled(gains, ratio), "hits": gains["hits"].sum() / gains["count"].sum(),
-                              "count": int(gains["count"].sum())}  # fmt: skip
-                by_arm[arm] = gains
-            less = by_arm["relative"].assign(sum=by_arm["relative"]["sum"] - by_arm["last 15"]["sum"])
-            lines["relative less last 15"] = {**lines["relative"], "gain": resampled(less, ratio)}
+            lines = _neighbors(arms, scalars, truth, wrong, key)
             numbers["M2"][f"{name}, {stratum}"] = lines
-            tables.append((f"M2, `{name}` within {stratum}", pd.DataFrame(
-                [[arm, line["count"], cell(line["hits"]), *map(cell, line["gain"])] for arm, line in lines.items()],
-                columns=["arm", "rollouts", "nearest has it", "less chance", "low", "high"],
-            )))  # fmt: skip
+            rows = [[arm, of["count"], _cell(of["hits"]), *map(_cell, of["gain"])] for arm, of in lines.items()]
+            columns = ["arm", "rollouts", "nearest has it", "less chance", "low", "high"]
+            tables.append((f"M2, `{name}` within {stratum}", rows, columns))
     for preset, is_shuffled in (*((preset, False) for preset in PRESETS), ("paper", True)):
         effects = effects_of(rollouts, logits, preset, is_shuffled)
         numbers["M3"][f"{preset}{', shuffled' * is_shuffled}"] = {
             "groups": int(effects["count"].sum()), "amplitude": resampled(effects, amplitude) if len(effects) else None,
         }  # fmt: skip
-    tables.append(("M3, amplitude of the penalty", pd.DataFrame(
-        [[name, of["groups"], *map(cell, of["amplitude"] or [None] * 3)] for name, of in numbers["M3"].items()],
-        columns=["memory", "groups", "amplitude", "low", "high"],
-    )))  # fmt: skip
+    rows = [[name, of["groups"], *map(_cell, of["amplitude"] or [None] * 3)] for name, of in numbers["M3"].items()]
+    tables.append(("M3, amplitude of the penalty", rows, ["memory", "groups", "amplitude", "low", "high"]))
+    numbers["rule"] = _verdicts(numbers)
+    (out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    facts = [f"- {name}: {value}" for name, value in numbers.items() if name not in ("M1", "M2", "M3")]
+    pages = [f"## {title}\n\n{markdown(pd.DataFrame(rows, columns=columns))}" for title, rows, columns in tables]
+    (out / "report.md").write_text("\n\n".join([f"# {out.parent.name}, {out.name}", "\n".join(facts), *pages]) + "\n")
+
+
+_cell = partial(shown, form=".3f")
+
+
+def _recorded(out: Path) -> tuple[pd.DataFrame, Vectors]:
+    """Return all responses with their truths, and their layer logits (n, N)."""
+    rollouts, rows = read_responses(out / "rollouts.jsonl"), np.load(out / "rows.npz")
+    truths = pd.DataFrame([truths_of(text) for text in rollouts["response"]])
+    rollouts = rollouts.join(truths.rename(columns={"first": "first_equation"}))
+    length = rollouts["ids"].map(len)
+    return rollouts.assign(first=rows["first"], log_prob=rows["log_prob"], length=length), rows["layer_logits"]
+
+
+def _agreement(
+    clusterings: dict[str, NDArray[Any]], truth: NDArray[Any], prompt: NDArray[Any]
+) -> tuple[str, dict[str, tuple[float, ...]], int]:
+    """Return the best clustering of logits, M1 of all and of two more, and the number of prompts."""
+    by_prompt = {arm: rand_by_prompt(labels, truth, prompt) for arm, labels in clusterings.items()}
+    best = max((arm for arm in by_prompt if ", " in arm), key=lambda arm: by_prompt[arm].mean())
+    labels = pd.Series(clusterings[best]).groupby(prompt)
+    permuted = labels.transform(lambda x: x.sample(frac=1, random_state=0).to_numpy())
+    by_prompt["best, permuted"] = rand_by_prompt(permuted.to_numpy(), truth, prompt)
+    beyond = by_prompt[best] - by_prompt["equal first tokens"]
+    by_prompt["best logits less equal first tokens"] = beyond
+    found = {arm: resampled(pd.DataFrame({"sum": scores, "count": 1}), ratio) for arm, scores in by_prompt.items()}
+    return best, found, len(beyond)
+
+
+def _neighbors(
+    arms: dict[str, Vectors], scalars: dict[str, Vectors], truth: NDArray[Any], wrong: pd.DataFrame, key: str
+) -> dict[str, dict[str, Any]]:
+    """Return M2 by arm within prompts and equal values of the column ``key``."""
+    prompt = wrong["prompt"].to_numpy()
+    strata = pd.factorize(wrong["prompt"] + "|" + wrong[key].astype(str))[0]
+    gains = {arm: neighbor_gain(values, truth, strata, prompt) for arm, values in (arms | scalars).items()}
+    differ = ~wrong.duplicated(["prompt", "response"]).to_numpy()
+    last = arms["last 15"][differ]
+    gains["last 15, each text once"] = neighbor_gain(last, truth[differ], strata[differ], prompt[differ])
+    less = gains["relative"]["sum"] - gains["last 15"]["sum"]
+    gains["relative less last 15"] = gains["relative"].assign(sum=less)
+    return {
+        arm: {
+            "gain": resampled(of, ratio),
+            "hits": of["hits"].sum() / of["count"].sum(),
+            "count": int(of["count"].sum()),
+        }
+        for arm, of in gains.items()
+    }
+
+
+def _verdicts(numbers: dict[str, Any]) -> dict[str, bool]:
+    """Return what the rule says."""
     reads = numbers["M2"]["first, equal answers"]["last 15"]["gain"]
     beyond_first = numbers["M1"]["first"]["best logits less equal first tokens"]
     paper = numbers["M3"]["paper"]["amplitude"]
     relative = numbers["M2"]["operators, equal first tokens"]["relative less last 15"]["gain"]
-    numbers["rule"] = {
+    return {
         "reads_reasoning": reads[1] > 0.05,
         "proxy_of_the_answer": beyond_first[2] < 0,
         "relative_is_worth_a_setting": relative[1] > 0,
         "can_matter": paper is not None and paper[1] > 0.10,
         "cannot_matter": paper is not None and paper[2] < 0.05,
     }
-    (out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
-    facts = [f"- {name}: {value}" for name, value in numbers.items() if name not in ("M1", "M2", "M3")]
-    pages = [f"## {title}\n\n{markdown(table)}" for title, table in tables]
-    (out / "report.md").write_text("\n\n".join([f"# {out.parent.name}, {out.name}", "\n".join(facts), *pages]) + "\n")
 
 
 def main(words: Sequence[str] | None = None) -> None:
