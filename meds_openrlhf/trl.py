@@ -26,7 +26,7 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """A `trl.GRPOTrainer` that multiplies a group's advantages by `focal_weights` of the prompt's remembered success.
 
     At a prompt's first visit, and with ``focal_gamma`` 0, it trains as `GRPOTrainer` does. Successes are counted in
-    training alone, over all processes, and are part of a checkpoint. Logged completions have the weighed advantages.
+    training alone, over all processes, and are part of a checkpoint. Logged completions have the weighted advantages.
 
     Args:
         focal_gamma: the exponent, not below 0.

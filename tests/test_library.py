@@ -61,7 +61,7 @@ def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> 
     assert fifth == "-0.5968 -0.5968 -0.5968 -0.0939 -0.0939 0.0000"  # of -0.2 thrice and -0.1609 twice; 0 would gain
 
 
-def test_the_example_without_errors_weighs_groups_by_what_was_solved_before() -> None:
+def test_the_example_without_errors_weights_groups_by_what_was_solved_before() -> None:
     page = (REPOSITORY / "docs" / "library.md").read_text()
     (block,) = [one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "focal_weights" in one]
     names: dict[str, Any] = {"np": np}
@@ -70,8 +70,8 @@ def test_the_example_without_errors_weighs_groups_by_what_was_solved_before() ->
     first, second = (names["focal_advantages"](prompts, rewards, group=4) for _ in range(2))
     np.testing.assert_array_equal(first, normalized(np.reshape(rewards, (2, 4))).reshape(-1))
     np.testing.assert_allclose(second, first * np.repeat([0.25, 0.75], 4))
-    weighed = names["less_of_right"](first, rewards)
-    np.testing.assert_array_equal(weighed, np.where(np.array(rewards) == 1, 0.1 * first, first))
+    weighted = names["less_of_right"](first, rewards)
+    np.testing.assert_array_equal(weighted, np.where(np.array(rewards) == 1, 0.1 * first, first))
 
 
 def test_everything_that_is_exported_is_there_and_named_on_the_page() -> None:

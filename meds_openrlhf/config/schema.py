@@ -61,7 +61,7 @@ class MemorySettings(Section, name="meds.memory"):
     """Number of Ray actors among which the memory's prompts are divided, each with one CPU on the driver's node."""
     remember: Literal["wrong", "right", "both", "none"] = "wrong"
     """Which rollouts are remembered and penalized: "wrong", "right", or "both", which are clustered separately. "none":
-    no rollouts, so that there is no penalty, but how often each prompt was solved, which is always remembered."""
+    no rollouts, hence no penalty; only how often each prompt was solved, which every run remembers."""
     preset: Preset = "paper"
     """Defaults of the settings below: "paper", "reference" (the paper's code), "robust", "equal" (equal vectors of
     meds.features.function), or "answers", which remembers final answers in place of layer logits and clusters equal
@@ -91,7 +91,7 @@ class PenaltySettings(Section, name="meds.penalty"):
     negative advantages of a group's wrong rollouts are divided among them in proportion to ``cluster size + 1``; alpha
     and beta have no effect then."""
     extras: Annotated[int, That("is at least 0", lambda groups: groups >= 0)] = 0
-    """Groups without a right rollout that are trained on in a step, beside rollout.batch_size, with small negative
+    """Groups without a right rollout that are trained on in a step, in addition to rollout.batch_size, with small negative
     advantages; dynamic filtering has generated and dropped them. Limited by how many were dropped."""
     shuffled: bool = False
     """A control: exchange the cluster sizes of a group's rollouts at random."""

@@ -92,7 +92,7 @@ def method_in_words(config: RunConfig | None) -> str:
         "dynamic sampling": flags.get("algo.dynamic_filtering_enable") is True,
         f"entropy advantage {entropy}": entropy > 0,
         f"pass@{pass_at_k} advantages": pass_at_k,
-        f"right responses weighed {meds.exploration.right_weight}": meds.exploration.right_weight != 1,
+        f"right responses weighted {meds.exploration.right_weight}": meds.exploration.right_weight != 1,
         f"focal weights, gamma {meds.exploration.focal_gamma}": meds.exploration.focal_gamma,
         f"answer bonus {meds.exploration.answer_bonus}": meds.exploration.answer_bonus,
         f"{meds.penalty.extras} extras": meds.penalty.extras,

@@ -121,7 +121,7 @@ def shaped_advantages(
 
     ``estimate`` returns the trainer's advantages from rewards (g, N); if its second argument is true, those from
     rewards of 0, because a method adds the rest. The effect is `penalty_effect` of the rewards, or of the advantages if
-    a method weighs these.
+    a method weights these.
     """
     shaped = step.reward.astype(np.float64)
     for method in methods:

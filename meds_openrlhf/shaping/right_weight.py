@@ -1,7 +1,7 @@
 """A weight of right responses: the policy learns more from its errors than from what it solves.
 
 Zhu et al., "The Surprising Effectiveness of Negative Reinforcement in LLM Reasoning" (2025): W-REINFORCE weighs right
-responses with lambda, 0.1 in the paper. Here it weighs the positive advantages of right responses; see
+responses with lambda, 0.1 in the paper. Here it weights the positive advantages of right responses; see
 docs/recipes/rivals.md.
 """
 

@@ -41,7 +41,7 @@ class Extras(Method):
 
     @classmethod
     def of(cls, meds: MedsSettings) -> Self | None:
-        """Return it if ``meds.penalty.extras`` is set, and `Weights` do not weigh extras."""
+        """Return it if ``meds.penalty.extras`` is set, and `Weights` do not weight extras."""
         return cls() if meds.penalty.extras and meds.penalty.form != "weights" else None
 
     def advantages(self, step: Step, rewards: NDArray[np.floating], so_far: Advantages) -> Change:

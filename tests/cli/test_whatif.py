@@ -9,7 +9,7 @@ from tests.cli.conftest import Meds
 from tests.whatif.test_collapse import collapsing
 from tests.whatif.written import write_dump
 
-NAMES = ["penalty", "weights", "pass_at_k", "focal", "lambda", "answer_bonus", "leave_out"]
+NAMES = ["penalty", "weights", "pass-at-k", "focal", "right-weight", "answer-ucb", "leave-out"]
 REPEATED = [{name: letters.replace("xx", "xy") for name, letters in step.items()} for step in collapsing(40, 30, 16)]
 
 

@@ -167,7 +167,7 @@ def completions(folder: Path) -> list[pd.DataFrame]:
     return [pd.read_parquet(path) for path in sorted((folder / "completions").glob("*.parquet"))]
 
 
-def test_a_trl_trainer_weighs_groups_by_remembered_success_and_resumes_with_it(assets: Path, tmp_path: Path) -> None:
+def test_a_trl_trainer_weights_groups_by_remembered_success_and_resumes_with_it(assets: Path, tmp_path: Path) -> None:
     """As `GRPOTrainer` at first visits, and as a fold of the logged verdicts at the others, across a restart."""
     for name, steps, gamma in (("plain", 2, "none"), ("off", 2, "0"), ("focal", 2, "2"), ("focal", 6, "2")):
         assert (
@@ -177,7 +177,7 @@ def test_a_trl_trainer_weighs_groups_by_remembered_success_and_resumes_with_it(a
     for plain, off in zip(completions(tmp_path / "plain"), completions(tmp_path / "off"), strict=True):
         pd.testing.assert_frame_equal(plain, off)
 
-    memory, weighed = Successes(decay=0.5), 0
+    memory, weighted = Successes(decay=0.5), 0
     steps = completions(tmp_path / "focal")
     assert len(steps) == 6
     for step in steps:
@@ -188,7 +188,7 @@ def test_a_trl_trainer_weighs_groups_by_remembered_success_and_resumes_with_it(a
         groups = (step["reward"] + step["length"]).to_numpy().reshape(-1, 8)
         own = (groups - groups.mean(axis=1, keepdims=True)) / (groups.std(axis=1, ddof=1, keepdims=True) + 1e-4)
         np.testing.assert_allclose(step["advantage"], own.reshape(-1) * (1 - success) ** 2, atol=1e-5)
-        weighed += int((success > 0).sum())
-    assert weighed > 16
+        weighted += int((success > 0).sum())
+    assert weighted > 16
     last = json.loads((tmp_path / "focal" / "checkpoint-6" / "successes.json").read_text())
     assert last == json.loads(memory.to_json())

@@ -29,49 +29,49 @@ def test_the_baseline_is_normalized_by_the_sample_deviation() -> None:
     assert baseline_of(visits) == pytest.approx(np.array(expected), abs=1e-5)
 
 
-def test_lambda_focal_and_leave_out_by_hand() -> None:
+def test_methods_without_errors_by_hand() -> None:
     visits = visits_of({"a": "rxxx"}, {"a": "rrrx"}, {"a": "rrrx"})
     before, positive = baseline_of(visits), baseline_of(visits) > 0
     squares = before**2
-    amplitude, _ = moved(visits, "lambda")
+    amplitude, _ = moved(visits, "right-weight")
     assert amplitude == pytest.approx(0.9 * np.sqrt(squares[positive].sum() / squares.sum()))
     weights = np.repeat(1 - visits.success, 4)
     amplitude, cosine = moved(visits, "focal")
     assert amplitude == pytest.approx(np.sqrt((squares * (1 - weights) ** 2).sum() / squares.sum()))
     assert cosine == pytest.approx((squares * weights).sum() / np.sqrt((squares * weights**2).sum() * squares.sum()))
-    assert moved(visits, "leave_out") == (0.0, pytest.approx(1.0))  # 1 of 1, then 1 of 2 visits are not solved
+    assert moved(visits, "leave-out") == (0.0, pytest.approx(1.0))  # 1 of 1, then 1 of 2 visits are not solved
     solved = visits_of({"a": "rrrx"}, {"a": "rxxx"})
-    amplitude, cosine = moved(solved, "leave_out")
+    amplitude, cosine = moved(solved, "leave-out")
     assert amplitude == pytest.approx(np.sqrt(0.5))
     assert cosine == pytest.approx(np.sqrt(0.5))
 
 
 def test_methods_of_an_empty_memory_change_nothing() -> None:
     visits = visits_of({"a": "rxyx", "b": "rrxx"})
-    for name in ("penalty", "weights", "focal", "leave_out"):
+    for name in ("penalty", "weights", "focal", "leave-out"):
         found = moved_by(visits, BY_NAME[name], baseline_of(visits))
         assert (found.amplitude, found.changes_nothing, found.prompts) == (0.0, True, {})
     equal = visits_of({"a": "rr", "b": "xx"}, {"a": "rr"})
-    found = moved_by(equal, BY_NAME["lambda"], baseline_of(equal))
+    found = moved_by(equal, BY_NAME["right-weight"], baseline_of(equal))
     assert (found.amplitude, found.cosine, found.solved, found.changes_nothing) == (None, None, None, True)
-    bonus = moved_by(equal, BY_NAME["answer_bonus"], baseline_of(equal))
+    bonus = moved_by(equal, BY_NAME["answer-ucb"], baseline_of(equal))
     assert (bonus.amplitude, bonus.changes_nothing) == (None, False)  # they are all that there is
 
 
 def test_shares_of_the_pull_and_the_prompts_that_are_changed_most() -> None:
     visits = visits_of({"a": "rrrx", "b": "rxxx"}, {"a": "rrxy", "b": "rxyz"})
     baseline = baseline_of(visits)
-    found = moved_by(visits, BY_NAME["leave_out"], baseline)
+    found = moved_by(visits, BY_NAME["leave-out"], baseline)
     pull = np.abs(baseline)
     assert found.solved == 0.0
     assert list(found.prompts) == ["a"]
     assert found.by_step[1] == 0.0
-    other = moved_by(visits, BY_NAME["lambda"], baseline)
+    other = moved_by(visits, BY_NAME["right-weight"], baseline)
     is_seen = ~visits.correct & (visits.given_before > 0)
     assert is_seen.sum() == 2
-    weighed = pull * np.where(visits.correct, 0.1, 1.0)
-    assert other.seen_before == pytest.approx(weighed[is_seen].sum() / weighed.sum())
-    assert other.solved == pytest.approx(weighed[8:12].sum() / weighed.sum())
+    weighted = pull * np.where(visits.correct, 0.1, 1.0)
+    assert other.seen_before == pytest.approx(weighted[is_seen].sum() / weighted.sum())
+    assert other.solved == pytest.approx(weighted[8:12].sum() / weighted.sum())
 
 
 def test_the_runs_own_memory_is_asked_if_it_has_one() -> None:
@@ -79,7 +79,7 @@ def test_the_runs_own_memory_is_asked_if_it_has_one() -> None:
     assert sizes_of(visits_of(*steps), BY_NAME["penalty"]).tolist() == [0, 0, 0, 0, 0, 2, 1, 2]
     stored = [0, 0, 0, 0, 0, 9, 9, 0]
     assert sizes_of(visits_of(*steps, stored=stored), BY_NAME["weights"]).tolist() == stored
-    assert sizes_of(visits_of(*steps, stored=stored), BY_NAME["answer_bonus"]).tolist() == [0] * 4 + [1, 2, 1, 2]
+    assert sizes_of(visits_of(*steps, stored=stored), BY_NAME["answer-ucb"]).tolist() == [0] * 4 + [1, 2, 1, 2]
 
 
 # ── focal weights ──
@@ -104,10 +104,10 @@ def advantages(step: Step, *methods: Focal) -> np.ndarray:
 def test_focal_weights_keep_signs_and_first_visits(rows: list[tuple[str, float]], gamma: float) -> None:
     rewards = np.array([[float(letter == "r") for letter in letters] for letters, _ in rows])
     success = np.repeat([[share] for _, share in rows], 4, axis=1)
-    plain, weighed = normalized(rewards), advantages(step_of(rewards, success), Focal(gamma))
-    assert (np.sign(weighed) * np.sign(plain) >= 0).all()
-    assert (np.abs(weighed) <= np.abs(plain)).all()
-    np.testing.assert_array_equal(weighed, plain * focal_weights(success, gamma))
+    plain, weighted = normalized(rewards), advantages(step_of(rewards, success), Focal(gamma))
+    assert (np.sign(weighted) * np.sign(plain) >= 0).all()
+    assert (np.abs(weighted) <= np.abs(plain)).all()
+    np.testing.assert_array_equal(weighted, plain * focal_weights(success, gamma))
     np.testing.assert_array_equal(advantages(step_of(rewards, success), Focal(0.0)), plain)
     np.testing.assert_array_equal(advantages(step_of(rewards, np.zeros_like(success)), Focal(gamma)), plain)
 
