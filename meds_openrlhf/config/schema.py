@@ -91,8 +91,8 @@ class PenaltySettings(Section, name="meds.penalty"):
     negative advantages of a group's wrong rollouts are divided among them in proportion to ``cluster size + 1``; alpha
     and beta have no effect then."""
     extras: Annotated[int, That("is at least 0", lambda groups: groups >= 0)] = 0
-    """Groups without a right rollout that are trained on in a step, in addition to rollout.batch_size, with small negative
-    advantages; dynamic filtering has generated and dropped them. Limited by how many were dropped."""
+    """Groups without a right rollout that are trained on in a step, in addition to rollout.batch_size, with small
+    negative advantages; dynamic filtering has generated and dropped them. Limited by how many were dropped."""
     shuffled: bool = False
     """A control: exchange the cluster sizes of a group's rollouts at random."""
     alpha: NotNegative = 0.1
