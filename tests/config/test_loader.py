@@ -1,6 +1,7 @@
 """Reading a configuration: what is accepted, and the one-line errors for what is not."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -270,3 +271,12 @@ NO_VARIANT = "is not a variant. It needs a name without / and values by dotted k
 def test_a_variant_that_is_refused(files: Path, reference: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(files / "run.yaml", ["--variant", reference.format(files)])
+
+
+def test_example_of_the_page_is_a_whole_configuration(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    block = page.partition("a `meds:` section:\n\n")[2].partition("\n\n")[0]
+    (tmp_path / "recipe.yaml").write_text(textwrap.dedent(block))
+    config = load_config(tmp_path / "recipe.yaml", {})
+    assert config.meds.run_dir == "runs/my-run"
+    assert config.openrlhf["rollout.n_samples_per_prompt"] == 8
