@@ -33,7 +33,7 @@ TERMS = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}  # of
 TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solves at times
 HELD_OUT = 96  # others, half of each task
 SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
-MOST_SCREENED = 60  # problems for each wanted one: of word problems the policy solves one in fourteen
+MOST_SCREENED = 30  # problems for each wanted one: of word problems the policy solves one in fourteen to a hundred
 LEAST_GB = 12  # of free memory
 
 
@@ -45,6 +45,7 @@ class Problem:
     question: str
     solution: str
     answer: str
+    template: int | None = None  # of gsm_symbolic; its problems differ in names and numbers
 
 
 def convert(folder: Path) -> None:
@@ -76,13 +77,13 @@ def problems(task: str, seed: int, *, starts: bool) -> Iterator[Problem]:
         if task == "gsm_symbolic" and (drawn.task_indices[index] % 2 == 0) != starts:
             continue
         item = drawn[index]
-        facts = item["metadata"]
+        facts, template = item["metadata"], None
         if task == "chain_sum":
             question, steps = f"What is {facts['expression']}?", _running_sums(facts["expression"])
         else:
             question = item["question"].removesuffix(SUFFIX)
-            steps = facts["answer_cot"].rsplit("####", 1)[0].strip()
-        yield Problem(task, question + ASK, f"{steps}\n\\boxed{{{item['answer']}}}", str(item["answer"]))
+            steps, template = facts["answer_cot"].rsplit("####", 1)[0].strip(), drawn.task_indices[index]
+        yield Problem(task, question + ASK, f"{steps}\n\\boxed{{{item['answer']}}}", str(item["answer"]), template)
 
 
 def _running_sums(expression: str) -> str:
@@ -149,10 +150,11 @@ class Sampler:
     """Samples responses with vLLM, on CPUs in the type that they compute fast."""
 
     def __init__(self, model: Path) -> None:
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from transformers import AutoTokenizer
         from vllm import LLM
 
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
         at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
@@ -176,18 +178,25 @@ class Sampler:
 def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed: int) -> list[Problem]:
     """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet.
 
-    Raises SystemExit if `MOST_SCREENED` times as many have too few of them.
+    A template of which no problem was solved is not looked at again: of word problems most are too hard. Raises
+    SystemExit if `MOST_SCREENED` times as many have too few of them.
     """
     from meds_openrlhf.rewards.grading import verdict
 
     chosen: list[Problem] = []
+    solved, too_hard = set[int | None]([None]), set[int | None]()
     for screened in range(0, MOST_SCREENED * count, 16):
-        several = list(itertools.islice(drawn, 16))
+        several = list(itertools.islice((problem for problem in drawn if problem.template not in too_hard), 16))
+        if not several:
+            break
         for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
             right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
+            solved |= {problem.template} if right else set()
             if 0 < right < SCREENED and len(chosen) < count:
                 chosen.append(problem)
-        print(f"{len(chosen)} of {screened + len(several)} problems are solved at times", flush=True)
+        too_hard |= {problem.template for problem in several} - solved
+        found = f"{len(chosen)} of {count} problems that the policy solves at times"
+        print(f"{several[0].task}: {found}, of {screened + len(several)} looked at", flush=True)
         if len(chosen) == count:
             return chosen
     raise SystemExit("smollm2: the policy solves too few problems at times; start it with more --steps")

@@ -123,7 +123,7 @@ def test_a_policy_that_solves_nothing_is_not_screened_for_ever(recipe: ModuleTyp
     asked: list[Any] = []
     with pytest.raises(SystemExit, match=r"smollm2: the policy solves too few problems at times; start it with more"):
         recipe.solved_at_times(Sampler(), iter([recipe.Problem("sums", "1+1", "", "2")] * 9999), 2, 0)
-    assert len(asked) == 128
+    assert len(asked) == 64
 
 
 def test_what_is_missing_is_said_in_a_line(recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
