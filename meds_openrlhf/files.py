@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MIB = 2**20
-MOST_SETTINGS = 4 * MIB  # of a file that is read at once and holds settings: config.yaml, a manifest, a marker
+MOST_SETTINGS = 4 * MIB  # of a file that is read at once and holds settings: config.yaml, a manifest
 MOST_TEXT = 48 * MIB  # of a line, or of a JSON text: parsed, it takes at most about 30 times as much
 MOST_PIPED = 4096 * MIB
 MOST_UNPACKED, UNPACKED_TIMES = 256 * MIB, 200  # of a compressed file: this, and so many times its size

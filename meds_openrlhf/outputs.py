@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +26,19 @@ def require_output(path: Path, option: str) -> None:
             raise ConfigError(option, str(path), f"is inside the memory {folder}. Name another file.")
         if RunPaths(folder).owns(target):
             raise ConfigError(option, str(path), f"is a file of the run {folder}. Name another.")
+
+
+STDOUT = Path("-")
+
+
+def require_outputs(named: Mapping[str, Path | None]) -> None:
+    """Raise ConfigError as `require_output` does, or if two options name one file; `STDOUT` takes one output, too."""
+    files = {option: path for option, path in named.items() if path is not None}
+    for option, path in files.items():
+        if list(files.values()).count(path) > 1:
+            raise ConfigError(option, str(path), "is named for two outputs. Name another file.")
+        if path != STDOUT:
+            require_output(path, option)
 
 
 @contextmanager

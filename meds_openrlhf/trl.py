@@ -14,11 +14,13 @@ from accelerate.utils import gather_object
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
+from meds_openrlhf.config.schema import PenaltySettings
+from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.successes import DECAY, Successes, counted
 from meds_openrlhf.shaping.focal import GAMMA, focal_weights
 
-RIGHT = 0.5  # the reward from which a completion is right
+RIGHT = PenaltySettings.correct_threshold  # the reward from which a completion is right
 SUCCESSES = "successes.json"  # of a checkpoint
 
 
@@ -84,7 +86,7 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            (folder / SUCCESSES).write_text(self._successes.to_json(), encoding="utf-8")
+            write_atomically(folder / SUCCESSES, self._successes.to_json().encode())
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -92,7 +94,7 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             path = Path(checkpoint) / SUCCESSES
             if not path.exists():
                 raise ValueError(f"{path}: not found, so this is no checkpoint of FocalGRPOTrainer.")
-            self._successes = Successes.from_json(path.read_bytes(), self._successes.decay)
+            self._successes = Successes.from_json(read_file(path, MOST_TEXT), self._successes.decay)
 
 
 def _key(prompt: str | list[dict[str, Any]]) -> str:

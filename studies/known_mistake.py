@@ -21,8 +21,6 @@ from meds_openrlhf.arithmetic.problems import TOGETHER
 from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.features.final_answer import answer_row
 
-MISTAKES_OF = {"forks": TOGETHER}  # by task; of others `problems.MISTAKES`
-
 
 def from_texts(prompts: Sequence[str], responses: Sequence[str]) -> np.ndarray:
     """Vectors (P, 3): the number of the mistake, from 1, and zeros; or 0, and two numbers of the answer."""

@@ -19,7 +19,7 @@ from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.runs.metrics import late_mean
 from meds_openrlhf.stats.estimates import pass_at_k
 from meds_openrlhf.tracking.step_log import StepLog
-from studies.known_mistake import MISTAKES_OF
+from studies.laboratory_tasks import TASKS
 from studies.study import AT_EQUAL, PASS_AT, Key, Run, Study
 
 EQUAL = np.linspace(0.1, 0.4, 61)  # pass@1 at which pass@k is compared
@@ -121,7 +121,8 @@ def _agreement(run: Run) -> dict[str, float]:
     """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
     try:
         root = run.paths.root
-        scores = scores_of(root, *wrong_and_explained(root, MISTAKES_OF.get(run.task, MISTAKES)))
+        mistakes = tuple(TASKS[run.task].mistakes) if run.task in TASKS else MISTAKES
+        scores = scores_of(root, *wrong_and_explained(root, mistakes))
     except ConfigError as error:
         print(f"{run.name}: no agreement with known mistakes: {error}", flush=True)
         return {}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from examples.smollm2 import Problem, Sampler
+from examples.smollm2 import SUFFIX, Problem, Sampler
 from examples.smollm2 import problems as recipe_problems
 from meds_openrlhf import AnswerLocator
 
@@ -21,7 +21,6 @@ PROMPTS, SCREENED, VISITS, GROUP = 24, 8, 3, 12
 SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
 PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
 ASK = " Think step by step: write an equation for each step, and the answer at the end."
-SUFFIX = " Give the result as your final answer. Do not include units."
 TASKS = ("chain_sum", "gsm_symbolic")
 
 

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig
 from meds_openrlhf.config.loader import parse_overrides, settings_of
+from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
 from meds_openrlhf.options import add_command, add_trust, finite, pairs_of
 from meds_openrlhf.terminal import aligned, counted
 
 if TYPE_CHECKING:
-    from meds_openrlhf.dumps.reading import Dump
+    from meds_openrlhf.dumps.reading import Counts, Dump
     from meds_openrlhf.dumps.run_folder import Filled
 
+RIGHT_FROM_DEFAULT = PenaltySettings.correct_threshold
 NO_MODEL = "none"
 
 
@@ -45,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a rollout is right if its reward is at least X (default: %(default)s)"
-    add("--right-from", type=finite, default=0.5, metavar="X", help=right_from)
+    add("--right-from", type=finite, default=RIGHT_FROM_DEFAULT, metavar="X", help=right_from)
     batch_tokens = "maximum tokens per forward pass (default: %(default)s)"
     add("--batch-tokens", type=int, default=16_384, metavar="N", help=batch_tokens)
     add_trust(parser)
@@ -109,6 +111,13 @@ def lay_out(dump: Dump, out: Path, config: RunConfig, fingerprints: Any, right_f
     return folder.filled
 
 
+def skipped(counts: Counts) -> Iterator[str]:
+    """Yield a line for each reason for which files or lines were left out."""
+    for what, left_out in (("file", counts.files_left_out), ("line", counts.left_out)):
+        for reason, number in left_out.most_common():
+            yield f"{counted(number, what)} {reason} (the first: {counts.examples[reason]})"
+
+
 def settings_of_atlas(preset: str, changed: Mapping[str, Any]) -> MedsSettings:
     """The settings of a folder that is laid out for ``preset``, with those that the user ``changed``."""
     fixed = {"meds.run_dir": ".", "meds.memory.shards": 1, "meds.penalty.alpha": 0.0}
@@ -147,10 +156,7 @@ def _summary(dump: Dump, filled: Filled, right_from: float) -> str:
     counts, prompts = dump.counts, len(filled.prompts)
     clean, wrong = prompts - len(filled.wrong_prompts), counts.rollouts - filled.right
     found = f"{counted(counts.rollouts, 'rollout')} of {counted(prompts, 'prompt')}, {counted(counts.files, 'file')}"
-    rows = [("read", f"{found} ({dump.format_name})")]
-    for what, left_out in (("file", counts.files_left_out), ("line", counts.left_out)):
-        for reason, number in left_out.most_common():
-            rows.append(("skipped", f"{counted(number, what)} {reason} (the first: {counts.examples[reason]})"))
+    rows = [("read", f"{found} ({dump.format_name})"), *(("skipped", line) for line in skipped(counts))]
     rows.append(("found", f"{filled.answered:,} of {counts.rollouts:,} final answers, by {filled.where}"))
     without_wrong = f"{counted(clean, 'prompt')} without a wrong rollout"
     rows.append(("right", f"{filled.right:,} (reward at least {right_from:g}); {without_wrong}"))

@@ -127,9 +127,9 @@ def _recording(source: Path, target: Path, changed: dict[str, Any]) -> tuple[Rec
 def _require_replayable(changed: dict[str, Any]) -> None:
     """Raise ConfigError for a setting that replay cannot change because it took effect during recording."""
     from meds_openrlhf.config.method import OVERRIDES
-    from meds_openrlhf.memory.stored import FEATURE_SETTINGS
+    from meds_openrlhf.memory.stored import REPLAYABLE_FEATURES
 
-    known = [f"meds.features.{name}" for name in FEATURE_SETTINGS]
+    known = [f"meds.features.{name}" for name in REPLAYABLE_FEATURES]
     known += [f"meds.memory.{name}" for name in ("remember", "preset", *OVERRIDES)]
     known += ["meds.penalty.alpha", "meds.penalty.beta"]
     for key in changed.keys() - set(known):

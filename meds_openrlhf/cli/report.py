@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Write the report and print its path."""
     from tqdm import tqdm
 
-    from meds_openrlhf.report.write import STDOUT, write_report
+    from meds_openrlhf.outputs import STDOUT
+    from meds_openrlhf.report.write import write_report
 
     given = vars(arguments)
     judge = judge_settings(given) if any(name.startswith("judge_") for name in given) else None

@@ -21,7 +21,7 @@ from meds_openrlhf.terminal import RunConsole, aligned
 if TYPE_CHECKING:
     from meds_openrlhf.placement.inventory import Node
 
-GPU_MEMORY_GB = 140.0  # what the driver reports of an H200
+STATED_GPU = "H200"  # of a cluster that is only stated
 
 
 def add_train(subparsers: Any) -> None:
@@ -77,7 +77,7 @@ def add_plan(subparsers: Any) -> None:
     add = parser.add_argument
     add("config", metavar="CONFIG", help="a run's YAML file, e.g. configs/qwen2.5-math-7b/meds.yaml")
     add("--cluster", metavar="NODESxGPUS", help="a cluster to plan for, e.g. 4x8 (default: the running Ray cluster)")
-    memory = f"memory of each GPU (default: the running cluster's, or {GPU_MEMORY_GB:g} with --cluster)"
+    memory = f"memory of each GPU (default: the running cluster's, or an {STATED_GPU}'s with --cluster)"
     add("--gpu-memory", metavar="GB", type=float, help=memory)
     add("--cpus", metavar="N", type=int, help="CPUs of each node of --cluster (default: 16 per GPU)")
     add("--json", action="store_true", help="print JSON")
@@ -109,10 +109,10 @@ def run_plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _nodes(arguments: argparse.Namespace) -> list[Node]:
-    from meds_openrlhf.placement.inventory import imagined_cluster
+    from meds_openrlhf.placement.inventory import GPU_MEMORY_GB, imagined_cluster
 
     if arguments.cluster is not None:
-        memory = GPU_MEMORY_GB if arguments.gpu_memory is None else arguments.gpu_memory
+        memory = GPU_MEMORY_GB[STATED_GPU] if arguments.gpu_memory is None else arguments.gpu_memory
         return imagined_cluster(arguments.cluster, memory, arguments.cpus)
     if arguments.cpus is not None:
         raise ConfigError("--cpus", arguments.cpus, "applies only with --cluster. Add it, e.g. --cluster 4x8.")

@@ -16,16 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.atlas import lay_out, open_dump, settings_of_atlas
+from meds_openrlhf.cli.atlas import RIGHT_FROM_DEFAULT, lay_out, open_dump, settings_of_atlas, skipped
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.errors import suggestion
 from meds_openrlhf.options import add_command, add_export_for, finite, pairs_of
-from meds_openrlhf.terminal import counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.whatif.page import WhatIf
-
-STDOUT = Path("-")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -41,19 +38,18 @@ def add_parser(subparsers: Any) -> None:
     columns = "the dump's columns by role, as for `meds atlas`"
     add("--columns", nargs="+", metavar="ROLE=COLUMN", help=columns)
     right_from = "a dump's rollout is right if its reward is at least X (default: %(default)s)"
-    add("--right-from", type=finite, default=0.5, metavar="X", help=right_from)
+    add("--right-from", type=finite, default=RIGHT_FROM_DEFAULT, metavar="X", help=right_from)
     pattern = "regular expression whose only group is the final answer in a dump's responses"
     add("--answer-pattern", metavar="REGEX", help=pattern)
 
 
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the page, and write it for programs."""
-    from meds_openrlhf.outputs import require_output, write_output
+    from meds_openrlhf.outputs import STDOUT, require_outputs, write_output
     from meds_openrlhf.whatif.page import WhatIf
     from meds_openrlhf.whatif.visits import read_visits
 
-    if arguments.data not in (None, STDOUT):
-        require_output(arguments.data, "--json")
+    require_outputs({"--json": arguments.data, "--export": arguments.export and Path(arguments.export[1])})
     with _folder_of(arguments) as folder:
         found = WhatIf(read_visits(folder))
         if arguments.export is not None:
@@ -66,11 +62,9 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
         else:
             write_output(arguments.data, text, "--json")
     if 2 * found.answered < len(found.visits.answer):
-        hint = "Name the answers' pattern with --answer-pattern, or a dump's column with --columns answer=NAME."
-        print(
-            f"meds: {found.answered:,} of {len(found.visits.answer):,} rollouts have a final answer. {hint}",
-            file=sys.stderr,
-        )
+        hint = "" if _is_run(arguments) else f" {_NAME_ANSWERS}"
+        few = f"{found.answered:,} of {len(found.visits.answer):,} rollouts have a final answer.{hint}"
+        print(f"meds: {few}", file=sys.stderr)
         return 1
     return 0
 
@@ -87,16 +81,29 @@ def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace) -> None:
     export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), arguments.export_for)
 
 
+_NAME_ANSWERS = "Name the answers' pattern with --answer-pattern, or a dump's column with --columns answer=NAME."
+
+
+def _is_run(arguments: argparse.Namespace) -> bool:
+    from meds_openrlhf.paths import RunPaths
+
+    return RunPaths(arguments.rollouts[0]).config.is_file()
+
+
 @contextmanager
 def _folder_of(arguments: argparse.Namespace) -> Iterator[Path]:
     """The run's folder, or one that is made of dumps for as long as they are read."""
-    from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.runs.settings import RIGHT_FROM
 
     first = arguments.rollouts[0]
-    if RunPaths(first).config.is_file():
+    if _is_run(arguments):
         if len(arguments.rollouts) > 1:
             raise ConfigError("ROLLOUTS", arguments.rollouts[1], "comes after a run. Name one run, or dumps alone.")
+        of_dumps = {"format": "auto", "columns": None, "right_from": RIGHT_FROM_DEFAULT, "answer_pattern": None}
+        for name, default in of_dumps.items():
+            if (given := getattr(arguments, name)) != default:
+                hint = f"is for dumps, and {first} is a run. Leave it out."
+                raise ConfigError(f"--{name.replace('_', '-')}", given, hint)
         yield first
         return
     columns = pairs_of("--columns", arguments.columns, "ROLE=COLUMN")
@@ -106,9 +113,6 @@ def _folder_of(arguments: argparse.Namespace) -> Iterator[Path]:
         folder = Path(temporary)
         dump = open_dump(arguments.rollouts, arguments.format, columns, without=folder)
         lay_out(dump, folder, config, None, arguments.right_from, by_column="answer" in columns)
-        for reason, number in dump.counts.left_out.most_common():
-            print(
-                f"skipped {counted(number, 'line')} {reason} (the first: {dump.counts.examples[reason]})",
-                file=sys.stderr,
-            )
+        for line in skipped(dump.counts):
+            print(f"skipped {line}", file=sys.stderr)
         yield folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +17,7 @@ _TYPESETTING = re.compile(r"\\left|\\right|\\displaystyle|\\[!,;: ]|\s|\$")
 # At most 40 digits before and after the point: Python refuses to convert thousands, which a looping policy writes.
 _NUMBER = re.compile(r"[+-]?(\d{1,40}|\d{1,3}(,\d{3}){1,13})?(\.\d{1,40})?(?<=\d)")
 # A quotient of integers, or a whole number with one. Spaces are gone, except for the one in 1 1/2, which is not 11/2.
-_MIXED = re.compile(r"\s*([+-]?\d{1,40})\s+(\d{1,40}/\d{1,40})\s*")
+_MIXED = re.compile(r"([+-]?\d{1,40})\s+(\d{1,40}/\d{1,40})")
 _QUOTIENT = re.compile(
     r"(?P<sign>[+-]?)(?:(?:(?P<whole>\d{1,40})_)?(?P<over>\d{1,40})/(?P<under>\d{1,40})"
     r"|(?P<units>\d{1,40})?\\frac(?:\{(?P<inner>[+-]?)(?P<above>\d{1,40})\}\{(?P<below>\d{1,40})\}"
@@ -38,6 +38,12 @@ def same_answer_form(answer: str) -> str:
     quotient = _QUOTIENT.fullmatch(text)
     value = quotient and _quotient(quotient)
     return text if value is None else str(value)
+
+
+def form_codes(answers: Iterable[str]) -> NDArray[np.int64]:
+    """Return numbers from 0 in order of first occurrence, equal for answers of the same form."""
+    forms: dict[str, int] = {}
+    return np.array([forms.setdefault(same_answer_form(answer), len(forms)) for answer in answers], np.int64)
 
 
 def _quotient(found: re.Match[str]) -> Fraction | None:

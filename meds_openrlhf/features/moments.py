@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import open_file, require_unpacked, write_atomically
+from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked, write_atomically
 
 FloatArray = NDArray[np.float64]
 WINDOW = 50  # steps
@@ -76,8 +76,8 @@ def merge_moments(parts: Iterable[Moments]) -> Moments:
 class DiversityTracker:
     """Eigen ratios of the layer logits of wrong and of right rollouts: of a step, of the last ``window`` and of all.
 
-    The memory's shards keep the moments of the stored (wrong) rollouts. Right rollouts are not stored, so their moments
-    are here, as those of the sliding window. Checkpoints include them.
+    The memory's shards keep the moments of the stored rollouts, which are wrong ones unless `meds.memory.remember` says
+    otherwise. Those of all right rollouts are here, as those of the sliding window. Checkpoints include them.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -128,6 +128,8 @@ class DiversityTracker:
                     steps.clear()
                     parts = zip(saved[f"{name}_count"].tolist(), saved[f"{name}_mean"], saved[f"{name}_scatter"])
                     steps.extend(Moments(count, mean, scatter) for count, mean, scatter in parts)
+        except (PermissionError, UnusableFileError):
+            raise
         except Exception as error:  # whatever numpy and zipfile raise for a file that is damaged
             raise ConfigError("RUN", str(path), f"is damaged ({error}). Restore it from a backup.") from error
 

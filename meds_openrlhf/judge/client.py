@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from meds_openrlhf.config.credentials import hidden
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.files import MIB, MOST_TEXT, UnusableFileError, read_file, write_atomically
+from meds_openrlhf.files import MIB, MOST_SETTINGS, UnusableFileError, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.judge.question import Question, WordsQuestion, instructions
 from meds_openrlhf.judge.settings import JudgeSettings
@@ -64,7 +64,7 @@ class ReplyCache:
         """The reply, or None if there is none yet. Raises ConfigError if the file does not contain a reply."""
         path = self.path(body)
         try:
-            entry = parse_json(read_file(path, MOST_TEXT))
+            entry = parse_json(read_file(path, MOST_SETTINGS))
             text, tokens = entry["text"], entry["tokens"]
             if not isinstance(text, str) or type(tokens) not in (int, type(None)):
                 raise TypeError(entry)

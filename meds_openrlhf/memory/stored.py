@@ -28,7 +28,7 @@ from meds_openrlhf.memory.shard import History
 from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, read_snapshot
 from meds_openrlhf.paths import MemoryPaths, RunPaths, entries_of
 
-FEATURE_SETTINGS = ("layers", "difference", "normalize")  # those of `meds.features` that a memory's format stores
+REPLAYABLE_FEATURES = ("layers", "difference", "normalize")  # of `meds.features`
 
 
 def settings_with(changed: Mapping[str, Any]) -> MedsSettings:
@@ -70,7 +70,7 @@ class StoredMemory:
         if self.run is not None and self.run.config.exists():
             return load_config(self.run.config, changed or {}).meds
         recorded = self.format.features
-        known = {f"meds.features.{name}": recorded[name] for name in FEATURE_SETTINGS if name in recorded}
+        known = {f"meds.features.{name}": recorded[name] for name in REPLAYABLE_FEATURES if name in recorded}
         if self.format.kind is Kind.ANSWERS:
             known = {"meds.memory.preset": ANSWERS}
         return settings_with({**known, **(changed or {})})

@@ -93,5 +93,7 @@ def _without_template(log: RolloutLog) -> dict[str, str]:
     flags = config.openrlhf if config else {}
     if flags.get("data.apply_chat_template"):
         return without_template(sent)
-    head, _, tail = str(flags.get("data.input_template") or "{}").partition("{}")
+    head, holds_text, tail = str(flags.get("data.input_template") or "{}").partition("{}")
+    if not holds_text:
+        return sent
     return {key: text.removeprefix(head).removesuffix(tail) for key, text in sent.items()}

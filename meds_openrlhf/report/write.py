@@ -18,7 +18,7 @@ from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import Trainer
-from meds_openrlhf.outputs import require_output, write_output
+from meds_openrlhf.outputs import STDOUT, require_output, require_outputs, write_output
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
@@ -44,8 +44,6 @@ from meds_openrlhf.whatif.visits import read_visits
 
 _LEVEL = 4  # of compression: higher levels take 50 % longer and save only 2 %
 
-
-STDOUT = Path("-")
 _SHOWN = 200  # suspects, and prompts that are never solved
 
 
@@ -70,14 +68,15 @@ def write_report(
     The runs are only read and may still be training. Raises ConfigError if a folder has nothing to report, its settings
     cannot be read, or ``output`` cannot be written; MemoryCorruptionError if a memory is damaged.
     """
-    others = {"--export": export and export[1], "--json": data, "--markdown": markdown}
-    _require_names(runs, {"--out": output, **{name: file for name, file in others.items() if file is not None}})
+    require_output(output, "--out")  # also if it is named as standard output is
+    require_outputs({"--out": output, "--export": export and export[1], "--json": data, "--markdown": markdown})
+    _require_folders(runs)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
     atlases = []
-    for run in runs:
-        say(f"reading {run}")
-        atlases.append(read_atlas(RunPaths(run), limits))
+    for folder in runs:
+        say(f"reading {folder}")
+        atlases.append(read_atlas(RunPaths(folder), limits))
     facts = [_facts(name, RunPaths(run), flat, limits) for name, run, flat in zip(names, runs, settings)]
     for run, atlas in zip(facts, atlases):
         if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
@@ -207,12 +206,7 @@ def _facts(name: str, paths: RunPaths, settings: dict[str, Any], limits: Limits)
     }
 
 
-def _require_names(runs: list[Path], outputs: dict[str, Path]) -> None:
-    for option, output in outputs.items():
-        if list(outputs.values()).count(output) > 1:
-            raise ConfigError(option, str(output), "is named for two outputs. Name another file.")
-        if output != STDOUT or option == "--out":
-            require_output(output, option)
+def _require_folders(runs: list[Path]) -> None:
     for run in runs:
         if not os.path.isdir(run):
             problem = "is a file" if os.path.exists(run) else "does not exist"

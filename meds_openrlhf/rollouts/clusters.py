@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.loader import RunConfig
-from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.features.final_answer import form_codes
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.memory.stored import StoredMemory
@@ -101,9 +101,8 @@ def rows_of_log(log: RolloutLog) -> ClusteredRows:
     wrong = np.flatnonzero(~log.correct & (log.answer != NONE))
     wrong = wrong[np.argsort(log.prompt[wrong], kind="stable")]
     numbers, prompt = np.unique(log.prompt[wrong], return_inverse=True)
-    forms: dict[str, int] = {}
-    form = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in log.answers], np.int64)
-    pairs = prompt * len(forms) + form[log.answer[wrong]]
+    form = form_codes(log.answers)
+    pairs = prompt * len(form) + form[log.answer[wrong]]
     _, pair, counts = np.unique(pairs, return_inverse=True, return_counts=True)
     return ClusteredRows(
         prompts=[log.prompts[number] for number in numbers.tolist()],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.features.answer import last_answer, without_ending
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.runtime.hub import CHECKED
+from meds_openrlhf.runtime.hub import WITH_ITS_CODE
 
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
 # How a part begins that the policy did not write, and how each ends; of tags, with their own name.
@@ -49,11 +49,11 @@ class ResponseText:
 class ResponseReader:
     """Decodes responses and finds their answers. Pickles to a few bytes, as Ray wants of what it may start again.
 
-    ``tokenizer`` is the file of a fast tokenizer, or the name of a model without one. ``special`` are tokens that are
+    ``tokenizer`` is the file of a fast tokenizer. ``special`` are tokens that are
     stripped from the end of a text. ``pattern`` is as in `last_answer`.
     """
 
-    def __init__(self, tokenizer: str, special: tuple[str, ...], pattern: str | None = None) -> None:
+    def __init__(self, tokenizer: Path, special: tuple[str, ...], pattern: str | None = None) -> None:
         self._tokenizer, self._special, self._pattern = tokenizer, tuple(filter(None, special)), pattern
 
     def read(
@@ -75,11 +75,9 @@ class ResponseReader:
 
     @cached_property
     def _decode(self) -> Any:
-        if not Path(self._tokenizer).is_file():
-            return _load(self._tokenizer).batch_decode
         from tokenizers import Tokenizer  # transformers would take seconds and 400 MB
 
-        return Tokenizer.from_file(self._tokenizer).decode_batch
+        return Tokenizer.from_file(str(self._tokenizer)).decode_batch
 
 
 def _with_answer(turns: Sequence[tuple[str, bool]], pattern: str | None, special: tuple[str, ...]) -> ResponseText:
@@ -127,17 +125,12 @@ def _replies(text: str) -> Iterator[tuple[int, int]]:
 
 
 def write_reader(model: str, pattern: str | None, file: Path) -> ResponseReader:
-    """Load the tokenizer of a model, given by name or folder, write it to ``file`` if it is fast; return its reader."""
-    tokenizer = _load(model)
-    if tokenizer.is_fast:
-        write_atomically(file, tokenizer.backend_tokenizer.to_str(pretty=True))
-    return ResponseReader(str(file) if tokenizer.is_fast else model, tuple(tokenizer.all_special_tokens), pattern)
-
-
-def _load(model: str) -> Any:
+    """Write the fast tokenizer of a model, given by name or folder, to ``file``; return its reader."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model, **CHECKED)
+    tokenizer = AutoTokenizer.from_pretrained(model, **WITH_ITS_CODE)
+    write_atomically(file, tokenizer.backend_tokenizer.to_str(pretty=True))
+    return ResponseReader(file, tuple(tokenizer.all_special_tokens), pattern)
 
 
 def _turns(generated: NDArray[np.bool_], start: int, end: int) -> list[tuple[int, int]]:

@@ -1,1 +1,1 @@
-"""Read a run: its rollout log, joined with the memory; its metrics and what they mean; its settings in words."""
+"""Read a run: its metrics and what they mean, its settings in words."""

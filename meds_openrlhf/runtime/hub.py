@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+from meds_openrlhf.adapters import PEFT_CONFIG
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import MOST_TEXT, read_file
 
@@ -23,7 +24,7 @@ HUB_SECONDS = 3.0
 
 
 # For what loads models of a training, as OpenRLHF does, once `require_trusted` has let them pass.
-CHECKED = {"trust_remote_code": True}
+WITH_ITS_CODE = {"trust_remote_code": True}
 _LONGEST_CHAIN = 4  # of adapters, each of which names its base
 
 
@@ -46,7 +47,7 @@ def require_trusted(name: str, field: str, trusted: bool, must_find: bool = Fals
             setting = "set meds.trust_remote_code to true" if "." in field else "add --trust-remote-code"
             hint = f"has Python code of its own ({file}), which would run as you. If you trust it, {setting}."
             raise ConfigError(field, name, hint)
-        base = _base_of(folder / "adapter_config.json")
+        base = _base_of(folder / PEFT_CONFIG)
         if base in (None, name):
             return
         name = base
@@ -98,9 +99,11 @@ def _values_of(key: str, content: Any) -> Iterator[Any]:
 
 def _base_of(path: Path) -> str | None:
     """The model that an adapter's configuration names; read as in `_names_code`."""
+    if not path.is_file():
+        return None
     try:
-        name = json.loads(read_file(path, MOST_TEXT)).get("base_model_name_or_path")
-    except (OSError, ValueError, RecursionError, AttributeError):
+        name = json.loads(read_file(path, 16 * MOST_TEXT)).get("base_model_name_or_path")
+    except (ValueError, RecursionError, AttributeError):  # transformers reads none either
         return None
     return name if isinstance(name, str) and name else None
 

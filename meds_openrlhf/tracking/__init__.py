@@ -1,1 +1,1 @@
-"""A run's output for its user: step metrics, the rollout log, and what sends them to dashboards."""
+"""A run's output for its user: step metrics, and what sends them to dashboards."""

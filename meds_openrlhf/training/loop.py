@@ -50,7 +50,7 @@ class SynchronousRun:
             metrics = self._trainer.step(rollouts, step)
             must_stop = self._trainer.finish_step(step, metrics, rollouts.state)
             if not must_stop and self._rollouts.evaluates and is_due(step, self._args.eval.steps):
-                must_stop = self._trainer.judge(step, self._rollouts.evaluate(), step, rollouts.state)
+                must_stop = self._trainer.finish_evaluation(step, self._rollouts.evaluate(), step, rollouts.state)
         _end(self._trainer, self._context, step, must_stop)
 
 
@@ -153,7 +153,7 @@ class TrainingHalf:
         while not must_stop and (item := self._queue.get(block=True)) is not None:
             self._slots.put(step, block=True)
             if isinstance(item, Evaluation):
-                must_stop = self._trainer.judge(item.step, item.metrics, step, state)
+                must_stop = self._trainer.finish_evaluation(item.step, item.metrics, step, state)
                 started = time.perf_counter()
             else:
                 step, state = step + 1, item.state

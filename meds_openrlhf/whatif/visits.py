@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import without_template
-from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.features.final_answer import form_codes
 from meds_openrlhf.memory.log import all_steps
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.memory.successes import Successes, Visit
@@ -108,8 +108,7 @@ def read_visits(run: Path) -> Visits:
     sent = table["prompt_text"].take(pa.array(np.unique(prompt, return_index=True)[1])).to_pylist()
     shown = without_template(dict(zip(prompts, sent)))
     codes, answers = codes_of(table["answer"])
-    forms: dict[str, int] = {}
-    form = np.array([forms.setdefault(same_answer_form(text), len(forms)) for text in answers], np.int64)
+    form = form_codes(answers)
     step = table["step"].to_numpy().astype(np.int64)
     order = np.lexsort((prompt, step))
     step, prompt, codes = step[order], prompt[order], codes[order]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.files import MOST_TEXT
 from meds_openrlhf.runtime.hub import require_trusted
 from tests.cli.conftest import Meds
 
@@ -94,6 +95,7 @@ def test_it_runs_if_the_user_trusts_it(meds: Meds, tmp_path: Path) -> None:
         ("config.json", '{"auto_map": {'),
         ("custom_generate/generate.py", "def generate(*_, **__): ..."),
         ("adapter_config.json", '{"base_model_name_or_path": "other"}'),
+        ("adapter_config.json", '{"base_model_name_or_path": "other"}' + " " * MOST_TEXT),
     ],
 )
 def test_code_is_found_wherever_a_model_may_name_it(

@@ -99,3 +99,8 @@ def test_what_is_refused(meds: Meds) -> None:
     assert meds.refusal("whatif", dump, "--answer-pattern=x").startswith(
         "meds.features.answer_pattern=x: must be a text"
     )
+    assert meds.refusal("whatif", "run", "--answer-pattern=(x)").startswith(
+        "--answer-pattern=(x): is for dumps, and run is a run. Leave it out."
+    )
+    assert meds.refusal("whatif", "run", "--json=x", "--export", "focal", "x").startswith("--json=x: is named for two")
+    assert meds.refusal("whatif", "run", "--export", "focal", "run").startswith("--export=run: is a folder")

@@ -144,7 +144,7 @@ def test_an_answer_is_the_same_everywhere(
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     locator = AnswerLocator(tokenizer, pattern=pattern)
     tokenizer.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
-    reader = ResponseReader(str(tmp_path / "tokenizer.json"), special, pattern)
+    reader = ResponseReader(tmp_path / "tokenizer.json", special, pattern)
     (logged,) = reader.read(np.array(ids, np.int32), np.array([len(ids)]), np.ones(len(ids), bool))
     if pattern is not None:
         found = locator.locate(ids)

@@ -23,7 +23,7 @@ from meds_openrlhf.placement.batching import Batching, even_batch, listed
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.roles import COUNTS, TENSOR_PARALLEL, engines_share_gpus
 from meds_openrlhf.runtime.devices import has_cuda
-from meds_openrlhf.runtime.hub import CHECKED, require_trusted
+from meds_openrlhf.runtime.hub import WITH_ITS_CODE, require_trusted
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
 AT_LEAST_ONE = (
@@ -338,7 +338,7 @@ def _without_weights(policy: Any) -> Any:
 
     auto = AutoModelForImageTextToText if hasattr(policy, "vision_config") else AutoModelForCausalLM
     with torch.device("meta"):
-        return auto.from_config(policy, **CHECKED)
+        return auto.from_config(policy, **WITH_ITS_CODE)
 
 
 # ── an existing run ──

@@ -26,7 +26,7 @@ from meds_openrlhf.placement.report import PlanReport
 from meds_openrlhf.placement.sizing import decided_mode
 from meds_openrlhf.rewards.labels import require_labels
 from meds_openrlhf.runtime import devices
-from meds_openrlhf.runtime.hub import CHECKED, loading
+from meds_openrlhf.runtime.hub import WITH_ITS_CODE, loading
 from meds_openrlhf.training.openrlhf import cpu
 from meds_openrlhf.training.openrlhf.access import is_too_long, longest_prompt, module_alone
 from meds_openrlhf.training.start import checks
@@ -99,7 +99,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
     checks.require_lora_targets(args, policy)
     from transformers import AutoTokenizer  # late: earlier checks fail fast without it
 
-    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, **CHECKED)
+    tokenizer = AutoTokenizer.from_pretrained(args.actor.model_name_or_path, **WITH_ITS_CODE)
     checks.require_readable_tokens(args, tokenizer)
     too_long = count_too_long(data, args, tokenizer)
     steps: int = steps_of_an_epoch(args, len(data) - too_long) * args.train.num_episodes

@@ -6,6 +6,7 @@ import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 import ray
@@ -142,7 +143,7 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
 
     def finish_step(self, step: int, metrics: dict[str, Any], state: dict[str, Any]) -> bool:
         """Log a step, save a checkpoint if it is due, and return whether the run has to stop."""
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
         # Report before saving: after a crash a surplus line can be removed, but a missing line cannot be restored.
         must_stop: bool = ray.get(self._context.control.report.remote(StepReport(step, numbers)))
         for logger in filter(None, (self.wandb_logger, self.tensorboard_logger)):
@@ -152,7 +153,7 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
             self.save(step, state)
         return must_stop
 
-    def judge(self, evaluated: int, metrics: dict[str, float], step: int, state: dict[str, Any]) -> bool:
+    def finish_evaluation(self, evaluated: int, metrics: dict[str, float], step: int, state: dict[str, Any]) -> bool:
         """Log an evaluation of the step ``evaluated``, and keep the policy if it is the best so far.
 
         An asynchronous run has advanced to ``step`` by then, which is what it saves. Returns whether the run has to

@@ -144,14 +144,14 @@ def test_a_checkpoint_whose_folder_is_not_yet_seen_is_kept(trainer: Trainer, mon
 
 def test_a_best_checkpoint_counts_as_the_step_that_it_holds(trainer: Trainer) -> None:
     states = {"memory_snapshot": "global_step3"}
-    trainer.judge(4, {"pass1": 0.4}, 5, states)  # evaluated after step 4, heard of after step 5
+    trainer.finish_evaluation(4, {"pass1": 0.4}, 5, states)  # evaluated after step 4, heard of after step 5
     saved = states_of(trainer)["best_global_step4"]
     assert (saved["global_step"], saved["memory_snapshot"]) == (5, "best_global_step4")
     assert (saved["best_eval_metric_value"], saved["checkpoint_metric_key"]) == (0.4, "pass1")
     assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 5)
     assert states == {"memory_snapshot": "global_step3"}  # the caller's own stay as they were
-    trainer.judge(8, {"pass1": 0.3}, 8, {})  # not the best
-    trainer.judge(9, {"other": 0.9}, 9, {})  # not the metric
+    trainer.finish_evaluation(8, {"pass1": 0.3}, 8, {})  # not the best
+    trainer.finish_evaluation(9, {"other": 0.9}, 9, {})  # not the metric
     assert trainer._context.pool.snapshots == ["best_global_step4"]
     assert newest_complete(trainer._context.paths) == Checkpoint("best_global_step4", 5)
     trainer.finish_step(9, {}, {})
@@ -184,9 +184,9 @@ def test_a_stop_that_was_asked_for_saves_the_step(trainer: Trainer) -> None:
 def test_a_stop_during_an_evaluation_needs_no_further_step(trainer: Trainer) -> None:
     trainer.finish_step(3, {}, {})
     trainer._context.control.mailbox.request_stop()
-    assert trainer.judge(3, {"pass1": 0.4}, 3, {})
+    assert trainer.finish_evaluation(3, {"pass1": 0.4}, 3, {})
     assert list(states_of(trainer)) == ["global_step3", "best_global_step3"]  # the step was saved before
-    assert trainer.judge(4, {"pass1": 0.3}, 4, {})
+    assert trainer.finish_evaluation(4, {"pass1": 0.3}, 4, {})
     assert newest_complete(trainer._context.paths) == Checkpoint("global_step4", 4)
 
 
