@@ -178,8 +178,8 @@ class Sampler:
 def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed: int) -> list[Problem]:
     """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet.
 
-    A template of which no problem was solved is not looked at again: of word problems most are too hard. Raises
-    SystemExit if `MOST_SCREENED` times as many have too few of them.
+    A template of which no problem was solved is not looked at again: of word problems most are too hard. They are fewer
+    if `MOST_SCREENED` times as many problems have no more. Raises SystemExit if these have none.
     """
     from meds_openrlhf.rewards.grading import verdict
 
@@ -187,7 +187,7 @@ def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed
     solved, too_hard = set[int | None]([None]), set[int | None]()
     for screened in range(0, MOST_SCREENED * count, 16):
         several = list(itertools.islice((problem for problem in drawn if problem.template not in too_hard), 16))
-        if not several:
+        if not several or len(chosen) == count:
             break
         for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
             right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
@@ -197,9 +197,9 @@ def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed
         too_hard |= {problem.template for problem in several} - solved
         found = f"{len(chosen)} of {count} problems that the policy solves at times"
         print(f"{several[0].task}: {found}, of {screened + len(several)} looked at", flush=True)
-        if len(chosen) == count:
-            return chosen
-    raise SystemExit("smollm2: the policy solves too few problems at times; start it with more --steps")
+    if not chosen:
+        raise SystemExit("smollm2: the policy solves no problem at times; start it with more --steps")
+    return chosen
 
 
 def write_problems(path: Path, drawn: Sequence[Problem], first: int) -> None:
@@ -232,7 +232,8 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
             drawn = problems(task, 2_000_000 + seed, starts=False)
             trained += solved_at_times(sampler, drawn, count, 4_000_000 + seed)
         write_problems(folder / "train.jsonl", trained, 0)
-    print(f"{folder}: a policy, {sum(TRAINED.values())} problems to train on and {HELD_OUT} to evaluate with")
+    count = len((folder / "train.jsonl").read_text(encoding="utf-8").splitlines())
+    print(f"{folder}: a policy, {count} problems to train on and {HELD_OUT} to evaluate with")
     if flags := _flags():
         print(f"this processor computes bfloat16 only slowly: train with {flags}")
 

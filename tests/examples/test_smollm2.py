@@ -121,7 +121,7 @@ def test_a_policy_that_solves_nothing_is_not_screened_for_ever(recipe: ModuleTyp
             yield from (("", [SimpleNamespace(text="no")] * n) for _ in problems)
 
     asked: list[Any] = []
-    with pytest.raises(SystemExit, match=r"smollm2: the policy solves too few problems at times; start it with more"):
+    with pytest.raises(SystemExit, match=r"smollm2: the policy solves no problem at times; start it with more"):
         recipe.solved_at_times(Sampler(), iter([recipe.Problem("sums", "1+1", "", "2")] * 9999), 2, 0)
     assert len(asked) == 64
 
