@@ -190,7 +190,7 @@ def _totals(report: PlanReport) -> list[list[str]]:
     each = batching.train_batch / batching.parallel(policy)
     if each < FEW:
         share = f"a policy rank gets {each:g} of a mini-batch's {batching.train_batch} responses"
-        rows.append(["few", f"{share}; ranks idle until the longest response is done; raise train.batch_size"])
+        rows.append(["few", f"{share}, and idles until the longest ends; raise train.batch_size"])
     if gpus > free:
         waits = "the run waits for what it needs of them" if plan.waits else "not in this plan"
         rows.append(["in use", f"{plural(gpus - free, 'GPU')}, by others; {waits}"])

@@ -54,7 +54,7 @@ def test_every_page_of_docs_is_on_the_site(site: Path) -> None:
         page = site / (name.with_name("index.html") if name.stem == "README" else name)
         title = re.sub("[`*]", "", source.read_text().splitlines()[0].removeprefix("# "))
         assert title in text_of(page), page
-    assert "the reward never notices" in text_of(site / "index.html")
+    assert "the same mistake in new words" in text_of(site / "index.html")
     assert "0.2.0" in text_of(site / "changes.html")
     assert ">The atlas of any run</a>" in (site / "report.html").read_text()  # in place of the file's name
     # A link to a file of the repository leads to its text.

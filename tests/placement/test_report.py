@@ -83,8 +83,8 @@ def test_roles_and_nodes_that_are_too_full_are_named() -> None:
 def test_ranks_with_few_responses_are_named(nodes: int, each: str | None) -> None:
     requests = [RoleRequest("policy", nodes, 8), RoleRequest("engines", nodes * 8, 1, "policy")]
     found = [row for row in lines_of(report_of(imagined_cluster(f"{nodes}x8", 140.0), requests)) if "  few" in row]
-    wanted = f"  few       a policy rank gets {each} of a mini-batch's 256 responses, and waits"
-    assert [row.partition(" for the")[0] for row in found] == ([wanted] if each else [])
+    wanted = f"  few       a policy rank gets {each} of a mini-batch's 256 responses, and idles"
+    assert [row.partition(" until the")[0] for row in found] == ([wanted] if each else [])
 
 
 def test_gpus_that_stay_free_are_counted() -> None:

@@ -15,20 +15,20 @@ from tests.whatif.written import visits_of
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("name", ["penalty", "weights", "pass_at_k", "lambda", "answer_bonus", "focal"])
+@pytest.mark.parametrize("name", ["penalty", "weights", "pass-at-k", "right-weight", "answer-ucb", "focal"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_advantages_are_those_of_a_training_on_these_rollouts(name: str, seed: int, tmp_path: Path) -> None:
     random = np.random.default_rng(seed)
     steps = [{prompt: "".join(random.choice(list("rrxxxyz"), 4)) for prompt in "abc"} for _ in range(3)]
     visits = visits_of(*steps)
     settings_of = {
-        "pass_at_k": {"pass_at_k": 2},
-        "answer_bonus": {"answer_bonus": BONUS},
-        "lambda": {"right_weight": LAMBDA},
+        "pass-at-k": {"pass_at_k": 2},
+        "answer-ucb": {"answer_bonus": BONUS},
+        "right-weight": {"right_weight": LAMBDA},
         "focal": {"focal_gamma": GAMMA},
     }
     exploration = settings_of.get(name, {})
-    remember = "both" if name == "answer_bonus" else "wrong"
+    remember = "both" if name == "answer-ucb" else "wrong"
     form = {"form": "weights"} if name == "weights" else {"alpha": 0.0 if exploration else 0.1}
     settings = ExplorationSettings(**exploration)
     maker, _ = memory_maker(arguments(), tmp_path, remember=remember, exploration=settings, **form)
