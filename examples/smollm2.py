@@ -34,7 +34,7 @@ TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solve
 HELD_OUT = 96  # others, half of each task
 SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
 MOST_SCREENED = 30  # problems for each wanted one: of word problems the policy solves one in fourteen to a hundred
-LEAST_GB = 12  # of free memory
+LEAST_GB = 17  # of free memory: the supervised start's is not given back before the engine has its own
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,7 @@ class Sampler:
 
     def __init__(self, model: Path) -> None:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{(os.cpu_count() or 1) - 1}")  # it leaves one idle
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         from transformers import AutoTokenizer
         from vllm import LLM
