@@ -185,10 +185,11 @@ def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed
     from meds_openrlhf.rewards.grading import verdict
 
     chosen: list[Problem] = []
-    solved, too_hard = set[int | None]([None]), set[int | None]()
+    solved: set[int | None] = {None}  # sums have no templates
+    too_hard: set[int | None] = set()
     for screened in range(0, MOST_SCREENED * count, 16):
         several = list(itertools.islice((problem for problem in drawn if problem.template not in too_hard), 16))
-        if not several or len(chosen) == count:
+        if not several:
             break
         for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
             right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
@@ -198,6 +199,8 @@ def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed
         too_hard |= {problem.template for problem in several} - solved
         found = f"{len(chosen)} of {count} problems that the policy solves at times"
         print(f"{several[0].task}: {found}, of {screened + len(several)} looked at", flush=True)
+        if len(chosen) == count:
+            break
     if not chosen:
         raise SystemExit("smollm2: the policy solves no problem at times; start it with more --steps")
     return chosen

@@ -6,6 +6,7 @@ Written for TRL 1.16, whose overridden methods are private and may change. Nothi
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if not self.model.training:
             return found
         keys, verdicts = self._judged
-        given = [(key, verdict) for key, verdict in zip(keys, verdicts) if verdict == verdict]
+        given = [(key, verdict) for key, verdict in zip(keys, verdicts) if not math.isnan(verdict)]
         visits = self._successes.visits_of(counted((key, int(verdict >= RIGHT), 1) for key, verdict in given))
         self._successes.add(visits)
         success = np.array([visits[key].success or 0.0 if key in visits else 0.0 for key in keys])

@@ -19,7 +19,6 @@ from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.runs.metrics import late_mean
 from meds_openrlhf.stats.estimates import pass_at_k
 from meds_openrlhf.tracking.step_log import StepLog
-from studies.laboratory_tasks import TASKS
 from studies.study import AT_EQUAL, PASS_AT, Key, Run, Study
 
 EQUAL = np.linspace(0.1, 0.4, 61)  # pass@1 at which pass@k is compared
@@ -119,6 +118,8 @@ def _right(run: Run, step: int) -> dict[str, list[int]]:
 
 def _agreement(run: Run) -> dict[str, float]:
     """The agreement of clusters with known mistakes; nothing, and a line that says why, if there is none."""
+    from studies.laboratory_tasks import TASKS  # late: it imports torch, which a report does not need
+
     try:
         root = run.paths.root
         mistakes = tuple(TASKS[run.task].mistakes) if run.task in TASKS else MISTAKES

@@ -69,6 +69,7 @@ from studies.smollm2_rollouts import GROUP, SEED, read_responses, record, sample
 COVERED = 0.6
 PRESETS = ("paper", "reference", "robust", "answers")
 RESAMPLES = 2_000
+_cell = partial(shown, form=".3f")
 
 _NUMBER = r"-?\$?\d+(?:\.\d+)?"
 _EQUATION = re.compile(rf"({_NUMBER}(?:\s*[-+*/x×÷]\s*{_NUMBER})+)\s*=\s*({_NUMBER})")
@@ -261,9 +262,6 @@ def judge(out: Path) -> None:
     facts = [f"- {name}: {value}" for name, value in numbers.items() if name not in ("M1", "M2", "M3")]
     pages = [f"## {title}\n\n{markdown(pd.DataFrame(rows, columns=columns))}" for title, rows, columns in tables]
     (out / "report.md").write_text("\n\n".join([f"# {out.parent.name}, {out.name}", "\n".join(facts), *pages]) + "\n")
-
-
-_cell = partial(shown, form=".3f")
 
 
 def _recorded(out: Path) -> tuple[pd.DataFrame, Vectors]:

@@ -82,7 +82,7 @@ def test_training_alone_imports_openrlhf() -> None:
 
 def test_one_module_imports_trl_and_none_imports_it() -> None:
     found = {str(path.relative_to(PACKAGE)): imports_of(ast.parse(path.read_text())) for path in PACKAGE.rglob("*.py")}
-    users = [name for name, imported in found.items() if "trl" in {one.split(".")[0] for one in imported}]
+    users = [name for name, imported in found.items() if "trl" in {module.split(".")[0] for module in imported}]
     assert users == ["trl.py"]
     assert not [name for name, imported in found.items() if "meds_openrlhf.trl" in imported]
 

@@ -35,13 +35,19 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
     flags = config.openrlhf if config else {}
     if flags.get("data.apply_chat_template"):
         return {}
-    template, texts = flags.get("data.input_template"), {}
+    head, tail = around_texts(config)
+    texts = {}
     for text, _ in _rows_of_data_set(config):
-        # A template without {} would give every line of any file the same key.
-        sent = template.replace("{}", text, 1) if isinstance(template, str) and "{}" in template else text
         with suppress(ValueError):  # half of a character, which no engine was sent
-            texts[prompt_key(sent)] = text
+            texts[prompt_key(f"{head}{text}{tail}")] = text
     return texts
+
+
+def around_texts(config: RunConfig | None) -> tuple[str, str]:
+    """What a run's input template sends before and after a text; nothing if it has no {}: all texts would be one."""
+    template = config.openrlhf.get("data.input_template") if config else None
+    head, holds_text, tail = str(template or "{}").partition("{}")
+    return (head, tail) if holds_text else ("", "")
 
 
 def ids_of_data_set(config: RunConfig | None) -> dict[str, str]:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.data.prompt_texts import ids_of_data_set, without_template
+from meds_openrlhf.config.loader import RunConfig
+from meds_openrlhf.data.prompt_texts import around_texts, ids_of_data_set, without_template
 from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.suspects import Gradings
@@ -52,7 +53,8 @@ def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path
     """
     wanted, rows = set(keys), dict[str, dict[str, str]]()
     for log in logs:
-        texts, ids = _without_template(log), ids_of_data_set(config_of(log.paths))
+        config = config_of(log.paths)
+        texts, ids = _without_template(log, config), ids_of_data_set(config)
         for key in (key for key in log.prompts if key in wanted and key not in rows):
             answer = log.truths[key]
             if answer is None:
@@ -87,13 +89,9 @@ def _conversation(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def _without_template(log: RolloutLog) -> dict[str, str]:
+def _without_template(log: RolloutLog, config: RunConfig | None) -> dict[str, str]:
     """The logged prompts as they are in the run's data set, by key."""
-    config, sent = config_of(log.paths), log.prompt_texts
-    flags = config.openrlhf if config else {}
-    if flags.get("data.apply_chat_template"):
-        return without_template(sent)
-    head, holds_text, tail = str(flags.get("data.input_template") or "{}").partition("{}")
-    if not holds_text:
-        return sent
-    return {key: text.removeprefix(head).removesuffix(tail) for key, text in sent.items()}
+    if config and config.openrlhf.get("data.apply_chat_template"):
+        return without_template(log.prompt_texts)
+    head, tail = around_texts(config)
+    return {key: text.removeprefix(head).removesuffix(tail) for key, text in log.prompt_texts.items()}

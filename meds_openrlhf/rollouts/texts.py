@@ -49,8 +49,8 @@ class ResponseText:
 class ResponseReader:
     """Decodes responses and finds their answers. Pickles to a few bytes, as Ray wants of what it may start again.
 
-    ``tokenizer`` is the file of a fast tokenizer. ``special`` are tokens that are
-    stripped from the end of a text. ``pattern`` is as in `last_answer`.
+    ``tokenizer`` is the file of a fast tokenizer. ``special`` are tokens that are stripped from the end of a text.
+    ``pattern`` is as in `last_answer`.
     """
 
     def __init__(self, tokenizer: Path, special: tuple[str, ...], pattern: str | None = None) -> None:

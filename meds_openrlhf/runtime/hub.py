@@ -26,6 +26,7 @@ HUB_SECONDS = 3.0
 # For what loads models of a training, as OpenRLHF does, once `require_trusted` has let them pass.
 WITH_ITS_CODE = {"trust_remote_code": True}
 _LONGEST_CHAIN = 4  # of adapters, each of which names its base
+_MOST_JSON = 16 * MOST_TEXT  # of a model's file, which transformers reads whatever its size
 
 
 def require_trusted(name: str, field: str, trusted: bool, must_find: bool = False) -> None:
@@ -79,7 +80,7 @@ def _names_code(path: Path) -> bool:
 
     It is read with json.loads, as transformers reads it: what `parse_json` refuses could hide a name.
     """
-    content = read_file(path, 16 * MOST_TEXT)
+    content = read_file(path, _MOST_JSON)
     if b"auto_map" not in content and b"\\u" not in content:
         return False
     try:
@@ -102,7 +103,7 @@ def _base_of(path: Path) -> str | None:
     if not path.is_file():
         return None
     try:
-        name = json.loads(read_file(path, 16 * MOST_TEXT)).get("base_model_name_or_path")
+        name = json.loads(read_file(path, _MOST_JSON)).get("base_model_name_or_path")
     except (ValueError, RecursionError, AttributeError):  # transformers reads none either
         return None
     return name if isinstance(name, str) and name else None
