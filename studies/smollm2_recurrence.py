@@ -52,10 +52,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from examples.smollm2 import Problem, Sampler, problems, write_problems
+from examples.smollm2 import Problem, problems, write_problems
 from meds_openrlhf import AnswerLocator
 from studies.smollm2_fingerprint import neighbor_gain, ratio, resampled
-from studies.smollm2_rollouts import TASKS, read_responses, responses_to
+from studies.smollm2_rollouts import TASKS, Sampler, read_responses, responses_to
 
 PROBLEMS, SCREENED, MOST_RIGHT, VISITS, POOL, DEALS = 16, 8, 6, 13, 128, 400
 PROBLEM_SEED, SCREENING_SEED, POOL_SEED = 5_100, 50_000, 60_000

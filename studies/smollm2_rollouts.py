@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from examples.smollm2 import SUFFIX, Problem, Sampler
+from examples.smollm2 import SUFFIX, Problem, flags
 from examples.smollm2 import problems as recipe_problems
 from meds_openrlhf import AnswerLocator
 
 PROMPTS, SCREENED, VISITS, GROUP = 24, 8, 3, 12
+MOST_TOKENS = 128  # of a response
 SCREENING_SEED, SEED, PROBLEM_SEED = 20_000, 30_000, 4_100
 PATTERN = r"(-?\d[\d,]*(?:\.\d+)?)"
 ASK = " Think step by step: write an equation for each step, and the answer at the end."
@@ -46,6 +48,36 @@ STAGES = {
     "published": Stage(PATTERN, _published_problems),
     "started": Stage(None, partial(recipe_problems, seed=PROBLEM_SEED, starts=False)),
 }
+
+
+class Sampler:
+    """Samples responses with vLLM, on CPUs in the type that they compute fast."""
+
+    def __init__(self, model: Path) -> None:
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{(os.cpu_count() or 1) - 1}")  # it leaves one idle
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        from transformers import AutoTokenizer
+        from vllm import LLM
+
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
+        at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
+        dtype = "float32" if flags() else "bfloat16"
+        self._engine = LLM(str(model), dtype=dtype, enforce_eager=True, **at_once)
+
+    def sample(self, problems: Sequence[Problem], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
+        """Yield each problem's prompt and vLLM's ``n`` completions, by ``seed`` and the problem's place."""
+        from vllm import SamplingParams
+
+        template = partial(self.tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
+        prompts = [template([{"role": "user", "content": problem.question}]) for problem in problems]
+        options = [
+            SamplingParams(n=n, temperature=1.0, max_tokens=MOST_TOKENS, seed=seed + place)
+            for place in range(len(problems))
+        ]
+        for prompt, request in zip(prompts, self._engine.generate(prompts, options)):
+            yield prompt, request.outputs
 
 
 def responses_to(

@@ -40,11 +40,14 @@ def test_closed_streams_and_any_encoding_end_without_a_traceback(shell: str, wor
 
 def test_the_console_tells_the_time_left() -> None:
     stream = io.StringIO()
-    console = RunConsole(stream)
+    clock = iter((50.0, 54.0, 58.0, 62.0, 99.0))
+    console = RunConsole(stream, lambda: next(clock))
     console._total = 40
-    for step, seconds in ((1, 50.0), (2, 3.0), (3, 3.0)):
-        console.step(step, {"rollout/reward_mean": 0.5, "timing/step_total": seconds})
-    assert stream.getvalue().splitlines()[-1] == "step  3/40 | reward 0.500 | 3.0 s, 0:01:51 left"
+    for step in (1, 2, 3, 4):
+        console.step(step, {"rollout/reward_mean": 0.5, "timing/step_total": 3.0})
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "step  2/40 | reward 0.500 | 3.0 s"
+    assert lines[3] == "step  4/40 | reward 0.500 | 3.0 s, 0:02:24 left"  # four seconds from step to step
     console.done("runs/a")
     assert stream.getvalue().splitlines()[-2:] == [
         "runs/a: the prompts were used up before step 40; raise train.num_episodes for more",
@@ -57,10 +60,11 @@ def test_the_console_tells_the_time_left() -> None:
 
 def test_the_step_line_with_a_memory() -> None:
     metrics = {
+        "meds/accuracy": 0.5,
         "meds/reward_raw": 0.5, "meds/reward_shaped": 0.45, "meds/penalized_share": 0.25, "meds/rows": 42.0,
         "meds/clusters": 6.0, "meds/noise_share": 0.1, "meds/eigen_ratio_step": 0.66, "timing/step_total": 2.0,
     }  # fmt: skip
     assert step_line(7, 40, metrics) == (
-        "step  7/40 | reward 0.500 shaped 0.450 | penalized  25% | 42 rows 6 clusters 10% noise"
+        "step  7/40 |  50% right | reward 0.500 shaped 0.450 | penalized  25% | 42 rows 6 clusters 10% noise"
         " | eigen ratio 0.66 | 2.0 s"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from meds_openrlhf.columns import IDENTITY, selected
@@ -99,11 +100,10 @@ def remembered_rows(correct: NDArray[np.bool_], remember: str) -> NDArray[np.boo
     return np.isin(correct, verdicts)
 
 
-def layer_logits_of(rows: pa.RecordBatch) -> NDArray[np.float32]:
-    """Return the (n, N) float32 matrix of a batch's ``layer_logits``."""
+def layer_logits_of(rows: pa.RecordBatch | pa.Table) -> NDArray[np.float32]:
+    """Return the ``layer_logits`` (n, N) of rows that have some."""
     column = rows.column("layer_logits")
-    values: NDArray[np.float32] = column.flatten().to_numpy(zero_copy_only=False)
-    return values.reshape(len(rows), column.type.list_size)
+    return np.asarray(pc.list_flatten(column), np.float32).reshape(len(rows), column.type.list_size)
 
 
 def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], sizes: NDArray[np.int32]) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meds_openrlhf.config.errors import ConfigError
+from meds_openrlhf.terminal import counted
 
 GB = 2**30
 # GPU memory in GB by Ray's `accelerator_type:*` resource, where the driver does not answer.
@@ -69,7 +70,7 @@ def describe_nodes(nodes: Sequence[Node]) -> str:
     kinds: dict[str, list[str]] = {}
     for node in sorted(nodes, key=lambda node: (-node.free_gpus, -node.free_cpus)):
         amounts = ((node.free_gpus, node.gpus, "GPU"), (node.free_cpus, node.cpus, "CPU"))
-        parts = [("" if free == total else f"{free:g} of ") + plural(total, noun) for free, total, noun in amounts]
+        parts = [("" if free == total else f"{free:g} of ") + counted(total, noun) for free, total, noun in amounts]
         kinds.setdefault(" and ".join(parts), []).append(node.name)
     described = [
         f"{names[0]} with {has}" if len(names) == 1 else f"{len(names)} nodes with {has} each"
@@ -83,11 +84,6 @@ def names_of(nodes: Sequence[Node]) -> str:
     """Return the names of one or two nodes; of more, the first, the last and their number."""
     names = list(dict.fromkeys(node.name for node in nodes))
     return ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]} ({len(names)})"
-
-
-def plural(count: float, noun: str) -> str:
-    """Format a count with its noun: ``1 GPU``, ``2 GPUs``."""
-    return f"{count:g} {noun}{'' if count == 1 else 's'}"
 
 
 class Shortage(ConfigError):

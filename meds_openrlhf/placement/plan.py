@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from math import lcm
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, plural, smallest_gpu_memory
+from meds_openrlhf.placement.inventory import Node, Shortage, describe_nodes, names_of, smallest_gpu_memory
 from meds_openrlhf.placement.roles import RoleRequest, grouped
+from meds_openrlhf.terminal import counted
 
 Blocks = tuple[int, int]  # their number, and the GPUs of each, with a CPU for every GPU; a block stays on one node
 
@@ -36,7 +37,7 @@ class Group:
         return tuple(member.role for member in self.members)
 
     def __str__(self) -> str:
-        return f"{' + '.join(self.roles)}: {plural(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
+        return f"{' + '.join(self.roles)}: {counted(len(self.nodes), 'GPU')} on {names_of(self.nodes)}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Plan:
         return smallest_gpu_memory([node for group in self.groups for node in group.nodes])
 
     def __str__(self) -> str:
-        memory = [f"memory: {plural(len(self.shards), 'shard')} on CPUs"] if self.shards else []
+        memory = [f"memory: {counted(len(self.shards), 'shard')} on CPUs"] if self.shards else []
         return "; ".join([*map(str, self.groups), *memory])
 
 
@@ -88,7 +89,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         names = [" + ".join(request.role for request in group) for group in groups]
         needs = ", ".join(f"{_worded(*blocks)} for {name}" for name, blocks in zip(names, demands))
         beside = f" ({memory_shards} of them on {home.name} for the memory)" if home and memory_shards else ""
-        text = f"{needs} and {plural(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
+        text = f"{needs} and {counted(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
         gpus_fit = pack([node.room(whole=True) for node in nodes], demands) is not None
         largest = max(requests, key=lambda request: request.gpus)
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
@@ -103,7 +104,7 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
 
 
 def _worded(count: int, size: int) -> str:
-    return plural(count, "GPU") if size == 1 else f"{count} x {size} GPUs on one node"
+    return counted(count, "GPU") if size == 1 else f"{count} x {size} GPUs on one node"
 
 
 def _packed(
@@ -135,8 +136,8 @@ def _groups(requests: Sequence[RoleRequest]) -> list[list[RoleRequest]]:
     for guest, owner in ((by_role[role], by_role[host]) for role, host in hosts.items()):
         if guest.gpus != owner.gpus:
             hint = (
-                f"makes {plural(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these are "
-                f"{owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
+                f"makes {counted(guest.gpus, 'GPU')} for {guest.role}, which share those of {owner.role}, but these "
+                f"are {owner.gpus}. Make the numbers equal, or set meds.placement.mode to split."
             )
             raise ConfigError(guest.flag, guest.blocks if guest.role == "engines" else guest.block_gpus, hint)
     return [[by_role[role] for role in roles] for roles in grouped(by_role, hosts)]

@@ -13,12 +13,12 @@ from typing import Any
 
 from meds_openrlhf.placement.batching import Batching, listed
 from meds_openrlhf.placement.engine_limits import EngineLimits
-from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of, plural
+from meds_openrlhf.placement.inventory import GB, Node, describe_nodes, names_of
 from meds_openrlhf.placement.memory_estimate import Footprint, footprints, together
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.plan import Group, Plan
 from meds_openrlhf.placement.roles import RoleRequest
-from meds_openrlhf.terminal import aligned
+from meds_openrlhf.terminal import aligned, counted
 
 LETTERS = {"policy": "P", "engines": "E", "reference": "R", "critic": "C", "reward": "W"}
 FREE, IN_USE = "·", "x"
@@ -169,7 +169,7 @@ def _node(report: PlanReport, node: Node) -> list[str]:
     shards = report.plan.shards.count(node)
     in_use = min(int(node.gpus - node.free_gpus), int(node.gpus) - ours)  # others, beside those the run waits for
     cells += [FREE] * (int(node.gpus) - in_use - ours) + [IN_USE] * in_use
-    note = f" ({plural(shards, 'shard')})" if shards else ""
+    note = f" ({counted(shards, 'shard')})" if shards else ""
     cpus = f"{ours + shards} of {node.cpus if report.plan.waits else node.free_cpus:g}{note}"
     return [" ".join(cells) or "none", cpus, _used(report.on_node_gb(node), node.memory_gb)]
 
@@ -177,7 +177,7 @@ def _node(report: PlanReport, node: Node) -> list[str]:
 def _totals(report: PlanReport) -> list[list[str]]:
     plan, batching = report.plan, Batching.of(report.args)
     gpus, cpus = sum(node.gpus for node in plan.nodes), sum(node.cpus for node in plan.nodes)
-    total = f"{plan.gpus} of {plural(gpus, 'GPU')}, {plan.cpus} of {plural(cpus, 'CPU')}"
+    total = f"{plan.gpus} of {counted(gpus, 'GPU')}, {plan.cpus} of {counted(cpus, 'CPU')}"
     rows = [["total", f"{total} (one per GPU and shard, {plan.controller_cpus} for controllers)"]]
     if report.limits.held is not None:
         held = f"its KV cache holds {report.limits.held:.0f} sequences of {report.args.data.max_len} tokens"
@@ -185,7 +185,7 @@ def _totals(report: PlanReport) -> list[list[str]]:
     free = int(sum(node.free_gpus for node in plan.nodes))
     if free > plan.gpus:
         counts = f"the batches ({batching}) divide among {listed(batching.even_counts(report.models))} ranks"
-        rows.append(["idle", f"{free - plan.gpus} of {plural(free, 'free GPU')} are not used; {counts}"])
+        rows.append(["idle", f"{free - plan.gpus} of {counted(free, 'free GPU')} are not used; {counts}"])
     policy = next(len(group.nodes) for group in plan.groups if "policy" in group.roles)
     each = batching.train_batch / batching.parallel(policy)
     if each < FEW:
@@ -193,5 +193,5 @@ def _totals(report: PlanReport) -> list[list[str]]:
         rows.append(["few", f"{share}, and idles until the longest ends; raise train.batch_size"])
     if gpus > free:
         waits = "the run waits for what it needs of them" if plan.waits else "not in this plan"
-        rows.append(["in use", f"{plural(gpus - free, 'GPU')}, by others; {waits}"])
+        rows.append(["in use", f"{counted(gpus - free, 'GPU')}, by others; {waits}"])
     return [*rows, *(["too full", line] for line in report.overfull)]

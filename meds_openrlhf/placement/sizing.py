@@ -14,7 +14,7 @@ from typing import Any
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.placement.batching import Batching, listed
-from meds_openrlhf.placement.inventory import Node, plural
+from meds_openrlhf.placement.inventory import Node
 from meds_openrlhf.placement.plan import Blocks, pack, rooms
 from meds_openrlhf.placement.roles import (
     COUNTS,
@@ -26,6 +26,7 @@ from meds_openrlhf.placement.roles import (
     role_requests,
     value_of,
 )
+from meds_openrlhf.terminal import counted
 
 CONTROLLER_CPUS = 1
 _CONTRADICTIONS = {
@@ -148,7 +149,7 @@ def require_batches(args: SimpleNamespace, given: Mapping[str, Any], decided: Co
         flags = [request.flag, f"{SECTIONS[request.role]}.num_nodes", *([ENGINES] if decided else [])]
         flag = next((flag for flag in flags if given.get(flag) is not None), request.flag)
         counts, value = listed(batching.even_counts(gpus)), given.get(flag)
-        ranks = plural(request.gpus, f"{request.role} rank")
+        ranks = counted(request.gpus, f"{request.role} rank")
         makes = "makes" if value is not None else "is not set, which makes"
         advice = f"Use {counts} ranks." if counts else "No number of ranks divides them; change the batch sizes."
         hint = f"{makes} {ranks}, and the batches ({batching}) do not divide among them. {advice}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.report.atlas import Atlas
 from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
@@ -67,8 +66,11 @@ class RunsThemes:
         return {**of_listed, **counts, "change": run.change, "examples": run.examples}
 
 
-def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> RunsThemes | None:
-    """The themes that the runs share, made of their clusters by words or by a ``judge``. Each run needs a log.
+def themes_of(
+    atlases: Sequence[Atlas],
+    grouped: Callable[[Sequence[ClusterTexts], NDArray[np.int64]], Themes] = by_departure,
+) -> RunsThemes | None:
+    """The themes that the runs share, made of their clusters and their sizes by ``grouped``. Each run needs a log.
 
     None if nothing is in a theme: no wrong rollout is in a cluster, and each has an answer.
 
@@ -78,7 +80,7 @@ def themes_of(atlases: Sequence[Atlas], judge: JudgeSettings | None = None) -> R
     clusters = [_compared(atlas) for atlas in atlases]
     members, texts = texts_of(atlases, clusters)
     sizes = [atlas.clusters["size"].to_numpy()[some] for atlas, some in zip(atlases, clusters)]
-    found = _grouped([*chain.from_iterable(texts)], np.concatenate(sizes), judge)
+    found = grouped([*chain.from_iterable(texts)], np.concatenate(sizes))
     parts = np.split(found.theme, np.cumsum([len(some) for some in clusters])[:-1])
     of = [_of_clusters(atlas, some, part, len(found.names)) for atlas, some, part in zip(atlases, clusters, parts)]
     logged = [_of_rollouts(atlas, themes, len(found.names)) for atlas, themes in zip(atlases, of)]
@@ -108,15 +110,6 @@ def _largest_first(names: list[str], themes: NDArray[np.int64]) -> tuple[list[st
     rank = np.full(len(names) + 1, NO_THEME)
     rank[order] = np.arange(len(order))
     return [names[number] for number in order], rank
-
-
-def _grouped(clusters: list[ClusterTexts], sizes: NDArray[np.int64], judge: JudgeSettings | None) -> Themes:
-    if judge is None:
-        return by_departure(clusters, sizes)
-    from meds_openrlhf.judge.client import JudgeClient  # imports openai, of the extra `judge`
-    from meds_openrlhf.themes.naming import by_model
-
-    return by_model(JudgeClient(judge), clusters, sizes)
 
 
 def _compared(atlas: Atlas) -> NDArray[np.int64]:

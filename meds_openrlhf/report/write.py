@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from meds_openrlhf import __version__
 from meds_openrlhf.config.errors import ConfigError
@@ -38,6 +42,7 @@ from meds_openrlhf.runs.settings import (
     names_of,
     planned_steps,
 )
+from meds_openrlhf.themes.grouping import ClusterTexts, Themes, by_departure
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.whatif.page import WhatIf
 from meds_openrlhf.whatif.visits import read_visits
@@ -104,7 +109,7 @@ def write_report(
         facts[number]["groups"] = groups_by_step(log)
         facts[number]["whatif"] = found[number].for_page()
     say("looking for themes")
-    themes = themes_of([*logged.values()], judge) if logged else None
+    themes = themes_of([*logged.values()], partial(_by_model, judge) if judge else by_departure) if logged else None
     if themes is not None:
         shown = themes.for_page()
         page["themes"] = {**shown, "runs": dict(zip(logged, shown["runs"])), "model": judge and judge.model}
@@ -137,6 +142,17 @@ def _write_findings(
     if markdown is not None:
         text = as_markdown(found, themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
         _publish(markdown, text.decode(), "--markdown")
+
+
+def _by_model(judge: JudgeSettings, clusters: Sequence[ClusterTexts], sizes: NDArray[np.int64]) -> Themes:
+    """Group clusters with a language model, and tell what that cost."""
+    from meds_openrlhf.judge.client import JudgeClient  # imports openai, of the extra `judge`
+    from meds_openrlhf.themes.naming import by_model
+
+    client = JudgeClient(judge)
+    themes = by_model(client, clusters, sizes)
+    print(client.cost_line(), file=sys.stderr)
+    return themes
 
 
 def _publish(target: Path, text: str, option: str) -> None:

@@ -16,6 +16,7 @@ from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.sets import NOISE
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.rollouts.run import NONE, logged_rollouts, places_among, prompt_codes
@@ -60,13 +61,6 @@ def wrong_rows(run: Path, columns: Sequence[str] = ()) -> pa.Table:
     return wrong
 
 
-def layer_logits(rows: pa.Table) -> NDArray[np.float32]:
-    """Layer logits (n, N) of rows that have some."""
-    column = rows["layer_logits"]
-    values: NDArray[np.float32] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return values.reshape(len(rows), column.type.list_size)
-
-
 def own_transform(run: Path) -> FeatureTransform:
     """The feature that the run's memory of layer logits clusters. Raises ConfigError if the run has no memory."""
     memory = open_memory(run)
@@ -85,7 +79,7 @@ def labels_of_feature(rows: pa.Table, transform: FeatureTransform | None, preset
     order = np.argsort(prompts, kind="stable")  # by prompt, oldest rows first
     offsets = np.cumsum([0, *np.bincount(prompts)])
     table = pd.DataFrame({"prompt": prompts[order]}, index=order)
-    table["label"] = cluster_sets(transform(layer_logits(rows))[order], offsets, PRESETS[preset])
+    table["label"] = cluster_sets(transform(layer_logits_of(rows))[order], offsets, PRESETS[preset])
     numbers = table[table.label != NOISE].groupby(["prompt", "label"]).ngroup()
     labels: NDArray[np.int64] = numbers.reindex(range(len(rows)), fill_value=NOISE).to_numpy(np.int64)
     return labels

@@ -48,15 +48,19 @@ def ks_up_to(n: int) -> list[int]:
     return sorted({2**exponent for exponent in range(n.bit_length())} | {n})
 
 
-def pass_at_k(n: int, right: ArrayLike, k: int) -> Array:
+def pass_at_k(n: ArrayLike, right: ArrayLike, k: int) -> Array:
     """The probability that k samples, drawn from n without replacement, include a right answer: (P,) float64.
 
     ``right`` (P,) int counts each problem's right samples c: 1 - C(n - c, k) / C(n, k), the unbiased estimator of Chen
-    et al. 2021 ("Evaluating Large Language Models Trained on Code", Section 2.1), for 1 <= k <= n.
+    et al. 2021 ("Evaluating Large Language Models Trained on Code", Section 2.1), for 1 <= k <= n. ``n`` may be (P,).
     """
-    from scipy import stats  # takes half a second to import, and reports of a run do not need it
-
-    return np.asarray(stats.hypergeom.sf(0, n, right, k))
+    n, right = np.asarray(n), np.asarray(right)
+    if k == 1:
+        return right / n  # which 1 - (n - c) / n is not to the last digit
+    missed = np.ones(np.broadcast_shapes(n.shape, right.shape))
+    for taken in range(k):
+        missed *= np.maximum(n - right - taken, 0) / (n - taken)
+    return 1.0 - missed
 
 
 def majority_at_k(votes: NDArray[np.int64], k: int) -> Array:

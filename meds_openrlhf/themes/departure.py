@@ -1,20 +1,20 @@
 """Where a wrong response departs from the right ones, in words that can be compared across prompts.
 
-The place is the first calculation whose result no right response has. Without one it is where the value of the wrong
-final answer is first written, else the first number that no right response has, else the answer. Scratch work
-(``<think>``) before an answer is left out.
+The place is the first calculation that is false, or whose result no right response has. Without one it is where the
+value of the wrong final answer is first written, else the first number that no right response has, else the answer.
+Scratch work (``<think>``) before an answer is left out.
 
 Numbers are what differs between prompts, so each is replaced by its part in the problem: it is in the prompt (given),
 it is in a right response or the label (right), or in neither (wrong). The calculation is also compared with those of
-right responses: with the same numbers, its result may differ, or its operation.
+right responses: with the same numbers, its operation may differ, or its result if it cannot be checked by itself.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 from typing import NamedTuple
 
 from meds_openrlhf.rollouts.texts import ResponseText
@@ -32,7 +32,10 @@ _END_OF_SCRATCH = "</think>"
 _VERBS = {"+": "adds", "-": "subtracts", "*": "multiplies", "/": "divides"}
 _GERUNDS = {"+": "adding", "-": "subtracting", "*": "multiplying", "/": "dividing"}
 _RESULTS = {"+": "a sum", "-": "a difference", "*": "a product", "/": "a quotient"}
-_OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_SIGNS = frozenset("+-*/^%")
+# What makes another number of the one before.
+_SCALES = frozenset(("%", "percent", "^", "hundred", "thousand", "million", "billion", "dozen"))
+_DIGITS = 40  # of a number behind its point
 _EQUALS = frozenset(("=", "≈", "→", "is", "are", "gives", "makes", "yields", "equal", "was"))
 # How a response's place relates to the right responses, if not by its operation:
 INTERMEDIATE, REPEATS = "stops at an intermediate result", "repeats a given number"
@@ -40,19 +43,19 @@ NO_CALCULATION = "no calculation"
 
 
 class Equation(NamedTuple):
-    """A calculation: its numbers and its signs, in ascending order if it only adds or multiplies, and the result."""
+    """A calculation: its numbers and its signs, in ascending order if it only adds or multiplies, and the result.
+
+    ``holds`` is whether the result is right, None if that cannot be told.
+    """
 
     numbers: tuple[Fraction, ...]
     operations: str
     result: Fraction
+    holds: bool | None
 
-    @property
-    def holds(self) -> bool:
-        """Whether a calculation with two numbers is right."""
-        if len(self.numbers) != 2 or self.operations not in _OPERATORS:
-            return False
-        is_defined = self.operations != "/" or self.numbers[1] != 0
-        return is_defined and _OPERATORS[self.operations](*self.numbers) == self.result
+    def resembles(self, other: Equation) -> bool:
+        """Whether another calculation has the same numbers and the same result, by whatever operations."""
+        return self.result == other.result and sorted(self.numbers) == sorted(other.numbers)
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,7 @@ class Problem:
         first, box = _solution(words, response)
         value = _only_value(response.answer)
         equations = _equations(words, first, box)
-        unknown = (
-            (place, equation)
-            for place, equation in equations
-            if equation not in self._equations and equation.result not in self._results
-        )
-        place, equation = next(unknown, (None, None))
+        place, equation = next((found for found in equations if self._departs(found[1])), (None, None))
         if place is not None and equation is not None:
             at, relation = place.stop - 1, self._relation(equation)
             calculation = " ".join(map(self.role, words[place]))
@@ -110,12 +108,19 @@ class Problem:
         kept = [self.role(word) for word in around if word is words[at] or word.text not in self._asked]
         return Departure(relation, calculation, kept, slice(words[place][0].start, words[place][-1].end))
 
+    def _departs(self, equation: Equation) -> bool:
+        """Whether a calculation is false, and no slip of a sign that right responses write, or has a new result."""
+        if equation.result not in self._results:
+            return True
+        return equation.holds is False and not any(map(equation.resembles, self._equations))
+
     def _relation(self, equation: Equation) -> str:
         """In words how a calculation differs from those of right responses."""
         numbers = sorted(equation.numbers)
         same = sorted((right for right in self._equations if sorted(right.numbers) == numbers), key=str)
         signs = [*dict.fromkeys(sign for sign in equation.operations if sign in _VERBS)]
-        if any(right[:2] == equation[:2] for right in same) and not equation.holds:
+        is_another_result = equation.holds is None and any(right[:2] == equation[:2] for right in same)
+        if equation.holds is False or is_another_result:
             return f"miscalculates {_RESULTS[signs[0]] if len(signs) == 1 else 'a calculation'}"
         verbs = " and ".join(_VERBS[sign] for sign in signs)
         others = [*dict.fromkeys(sign for sign in same[0].operations if sign in _VERBS)] if same else signs
@@ -168,20 +173,62 @@ def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice,
         values = values_at(words, result) if result < end else ()
         after = result + 2 * len(values) - 1  # behind the number, or the quotient
         goes_on = after + 1 < end and words[after].text in "+-*/^" and words[after + 1].value is not None
+        goes_on = goes_on and not words[after].is_negative
         numbers = tuple(word.value for word in words[start:at] if word.value is not None)
         signs = "".join(word.text for word in words[start:at] if word.text in "+-*/()")
         if len(numbers) > 1 and signs.strip("()") and values and not goes_on:
             if not {*signs} & {"-", "/"}:
                 numbers, signs = tuple(sorted(numbers)), "".join(sorted(signs.replace("(", "").replace(")", "")))
-            found.append((slice(start, after), Equation(numbers, signs, values[-1])))
+            stands_alone = not (_belongs(words, start, first) or (after < end and words[after].text in _SCALES))
+            is_checked = words[at].text == "=" and stands_alone
+            holds = _holds(words[start:at], values[-1]) if is_checked else None
+            found.append((slice(start, after), Equation(numbers, signs, values[-1], holds)))
     return found
 
 
+def _belongs(words: Sequence[Word], start: int, first: int) -> bool:
+    """Whether what is before a calculation may be a part of it: a sign, a variable, a root, or the 1 of 1 1/2."""
+    if start == first:
+        return False
+    before, word, after = words[start - 1 : start + 2]
+    subtracts = word.text == "-" and word.end < after.start  # "apples - 4 * 6", and not "we get -4 * 6"
+    is_mixed = before.value is not None and not word.begins_line and word.start - before.end <= 1
+    is_variable = len(before.text) == 1 and before.text.isalpha()
+    return subtracts or is_mixed or is_variable or before.text in _SIGNS or before.text[0] == "\\"
+
+
+def _holds(words: Sequence[Word], result: Fraction) -> bool | None:
+    """Whether ``result`` is the value of numbers with a sign between each two.
+
+    None if it cannot be told: by other signs, such as those of powers, and if the result may be rounded.
+    """
+    value = _value(words)
+    if value is None:
+        return None
+    digits = next((digits for digits in range(_DIGITS + 1) if 10**digits % result.denominator == 0), None)
+    may_be_rounded = digits is not None and abs(value - result) < Fraction(1, 10**digits)
+    return value == result or (None if may_be_rounded else False)
+
+
+def _value(words: Sequence[Word]) -> Fraction | None:
+    signed = words if words[0].value is None else [Word("+", 0, 0), *words]
+    terms: list[Fraction] = []
+    for sign, number in zip_longest((word.text for word in signed[::2]), (word.value for word in signed[1::2])):
+        if number is None or sign not in _VERBS or (sign == "/" and not number):
+            return None
+        if sign in "+-":
+            terms.append(number if sign == "+" else -number)
+        else:
+            terms.append(terms.pop() * (number if sign == "*" else 1 / number))
+    return sum(terms, Fraction(0))
+
+
 def _beginning(words: Sequence[Word], first: int, at: int) -> int:
-    """Where the calculation before the equals sign ``at`` begins: two numbers in a row are of two sentences."""
+    """Where the calculation before the equals sign ``at`` begins; two numbers in a row are of two sentences."""
     start = at
     while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
-        if start < at and words[start - 1].value is not None and words[start].value is not None:
+        is_apart = words[start].is_negative or (words[start - 1].value is not None and words[start].value is not None)
+        if start < at and is_apart:
             break
         start -= 1
     while start < at and words[start].value is None and words[start].text not in "(-":

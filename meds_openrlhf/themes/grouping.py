@@ -214,7 +214,7 @@ def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[Departure]], 
     everywhere = sum(having, Counter())
     names: list[str] = []
     for some, counts in zip(members, having):
-        relation, calculation = _usual([one.relation for one in some]), _usual([one.calculation for one in some])
+        relation, calculation = _usual([one.relation for one in some], 2), _usual([one.calculation for one in some])
         telling = _telling(counts, everywhere, len(some), sum(map(len, members)) - len(some))
         known = "" if relation == NO_CALCULATION else relation or (calculation and "calculates")
         plain = ": ".join(part for part in (known, calculation) if part)
@@ -226,18 +226,23 @@ def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[Departure]], 
     return names
 
 
-def _usual(values: Sequence[str]) -> str:
-    """The most frequent value, if enough responses have it."""
-    ((value, number),) = Counter(values).most_common(1)
-    return value if number >= _USUAL * len(values) else ""
+def _usual(values: Sequence[str], most: int = 1) -> str:
+    """The most frequent value, or up to ``most`` of them, if enough responses have one of these."""
+    frequent, having = [], 0
+    for value, number in Counter(values).most_common(most):
+        frequent.append(value)
+        having += number
+        if having >= _USUAL * len(values):
+            return " or ".join(frequent)
+    return ""
 
 
 def _telling(counts: Counter[str], everywhere: Counter[str], own: int, others: int) -> str:
-    """The phrase that most responses have and most others have not, the more words of language the better."""
+    """The phrase that is usual, and that most others have not, the more words of language the better; or none."""
     told = {
         phrase: ((n / own - (everywhere[phrase] - n) / max(others, 1)) * weight**0.5, phrase)
         for phrase, n in counts.items()
-        if n >= min(2, own) and (weight := _language(phrase))
+        if n >= _USUAL * own and (weight := _language(phrase))
     }
     return max(told, key=told.__getitem__, default="")
 

@@ -5,7 +5,6 @@ The model sees texts of the run alone, as data in tags. What it says goes into a
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,7 +51,6 @@ def by_model(client: JudgeClient, clusters: Sequence[ClusterTexts], sizes: NDArr
     for part, answer in zip(parts, client.ask_all([_assignment(kinds, len(names), part) for part in parts])):
         for (number, _), kind in zip(part, answer or ()):
             theme[number] = kind - 1 if kind else NO_THEME
-    print(client.cost_line(), file=sys.stderr)
     theme, kept = by_size(theme, sizes)
     return Themes(theme, [names[number] for number in kept])
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 # No alternative repeats what repeats inside it, so that the search is linear.
@@ -19,6 +20,7 @@ _WORD = re.compile(
     r"|(?<!\\)(?P<sign>[-+*/=<>%^()×÷·−–≤≥≠≈→])",
     re.MULTILINE,
 )
+_NEW_LINE = re.compile(r"\n|\\\\")  # of text, or of LaTeX
 _SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"}
 _COMMANDS = {
     "times": "*", "cdot": "*", "div": "/", "frac": "/", "dfrac": "/", "tfrac": "/", "le": "≤", "leq": "≤", "ge": "≥",
@@ -34,17 +36,27 @@ _VALUES = {word: Fraction(number) for number, word in enumerate(_SMALL, start=2)
 
 
 class Word(NamedTuple):
-    """A word, number or sign of a text: in lower case and plain, where it is, and the number's value."""
+    """A word, number or sign of a text: in lower case and plain, its place, a number's value, if it begins a line."""
 
     text: str
     start: int
     end: int
     value: Fraction | None = None
+    begins_line: bool = False
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether it is a minus sign that a line begins with, so one that subtracts from nothing."""
+        return self.begins_line and self.text == "-"
 
 
 def words_in(text: str, start: int = 0) -> list[Word]:
     """Return the words of ``text`` from ``start`` on, fractions as quotients; punctuation and markup are left out."""
-    return list(_words(text, start, len(text)))
+    words = list(_words(text, start, len(text)))
+    for place, (before, word) in enumerate(pairwise(words), start=1):
+        if _NEW_LINE.search(text, before.end, word.start):
+            words[place] = word._replace(begins_line=True)
+    return words
 
 
 def _words(text: str, start: int, end: int) -> Iterator[Word]:
@@ -78,8 +90,9 @@ def values_at(words: Sequence[Word], place: int) -> tuple[Fraction, ...]:
     first = words[place].value
     if first is None:
         return ()
-    if place and words[place - 1].text == "-" and not (place > 1 and _ends_a_term(words[place - 2])):
-        first = -first
+    if place and words[place - 1].text == "-":
+        subtracts = place > 1 and _ends_a_term(words[place - 2]) and not words[place - 1].is_negative
+        first = first if subtracts else -first
     divisor = words[place + 2].value if place + 2 < len(words) and words[place + 1].text == "/" else None
     return (first, first / divisor) if divisor else (first,)
 

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from meds_openrlhf.rollouts.run import NONE
-from meds_openrlhf.stats.estimates import LEVEL, ks_up_to
+from meds_openrlhf.stats.estimates import LEVEL, ks_up_to, pass_at_k
 from meds_openrlhf.whatif.visits import Visits
 
 WINDOW = 7  # steps of the centered mean, and at the end of the run
@@ -111,13 +111,6 @@ def coverage(visits: Visits) -> dict[int, float]:
     return {int(step): float(share) for step, share in (by_step["solved"] / by_step["seen"]).items()}
 
 
-def pass_at(right: NDArray[np.int64], size: NDArray[np.int64], k: int) -> NDArray[np.float64]:
-    """Return the unbiased pass@k (V,) of visits with ``size`` >= k responses (Chen et al. 2021, Section 2.1)."""
-    taken = np.arange(k)[:, np.newaxis]
-    missed: NDArray[np.float64] = np.prod(np.maximum(size - right - taken, 0) / (size - taken), axis=0)
-    return 1.0 - missed
-
-
 def usual_size(visits: Visits) -> int:
     """Return the most frequent number of responses of a visit."""
     return int(np.bincount(visits.size).argmax())
@@ -128,7 +121,7 @@ def pass_by_step(visits: Visits) -> dict[int, dict[int, float]]:
     most = usual_size(visits)
     full = visits.size >= most
     right, size, step = visits.right[full], visits.size[full], visits.step[full]
-    columns = {k: pd.Series(pass_at(right, size, k)).groupby(step).mean() for k in ks_up_to(most)}
+    columns = {k: pd.Series(pass_at_k(size, right, k)).groupby(step).mean() for k in ks_up_to(most)}
     return {int(at): {k: float(column[at]) for k, column in columns.items()} for at in np.unique(step)}
 
 
@@ -146,7 +139,7 @@ def peak_of(visits: Visits) -> Peak | None:
     prompts, of = np.unique(visits.prompt[full], return_inverse=True)
     width = min(WINDOW, len(steps))
     ones = np.ones(len(at))
-    scores = {k: pass_at(visits.right[full], visits.size[full], k) for k in (1, most)}
+    scores = {k: pass_at_k(visits.size[full], visits.right[full], k) for k in (1, most)}
 
     def best_of(chosen: NDArray[np.bool_]) -> int:
         """Return the first step of the best window, of whole windows alone: cut ones at the edges are noisier."""

@@ -121,7 +121,7 @@ class WhatIf:
         if (self.visits.right > 0).all():
             verdict = (
                 "Every logged group has a right response, as dynamic filtering leaves them, so a fall of "
-                f"pass@{self.peak.k} could not be seen."
+                f"pass@{self.peak.k} would not show in this log."
             )
         return [verdict, *self._recurring(), *self._pairs(), *self._spent()]
 
@@ -135,7 +135,7 @@ class WhatIf:
         if share > high:
             more, so = "more than", "the policy repeats itself"
         elif share < low:
-            more, so = "less than", "a share below says nothing"
+            more, so = "less than", "this does not say whether it repeats itself"
         return [
             f"{share:.0%} of wrong answers were given to their prompt before, {more} if each visit drew from the "
             f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%}): {so}."
@@ -158,8 +158,8 @@ class WhatIf:
         return [f"{idle}; {solved:.0%} of the update went to prompts that were solved in most earlier visits."]
 
     def _curve(self) -> str:
-        """pass@k over the steps as a line of blocks."""
-        most = collapse.usual_size(self.visits)
+        """pass@k over the steps as a line of blocks, pass@1 if all groups are known to have a right response."""
+        most = 1 if (self.visits.right > 0).all() else collapse.usual_size(self.visits)
         steps = sorted(self.passes)
         values = np.array([self.passes[step][most] for step in steps])
         parts = np.array_split(values, min(len(values), WIDEST))

@@ -34,7 +34,8 @@ WORKING = {
     "--help": "usage: meds",
     "atlas dump.jsonl --out answers": "wrong  3, of which 3 are in the memory",
     "report answers --output report.html": "report.html",
-    "report words --out words.html": "words.html",
+    "report real --out real.html": "real.html",
+    "whatif real": "1,600 rollouts of 24 prompts in 25 steps",
     "memory inspect answers": "clusters   2 with the preset answers",
     "memory replay answers --out rows.arrow": "written    rows.arrow",
     "memory verify tour": "sound",
@@ -64,8 +65,8 @@ def write_dump(path: Path) -> None:
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """The exit code and outputs of each command, in one process and beside two runs and a dump."""
     folder = tmp_path_factory.mktemp("folder")
-    for name, example in (("tour", "tour_run"), ("words", "word_problems")):  # of layer logits, and of final answers
-        shutil.copytree(REPOSITORY / "examples" / example, folder / name)
+    shutil.copytree(REPOSITORY / "examples" / "tour_run", folder / "tour")  # with a memory of layer logits
+    shutil.copytree(REPOSITORY / "examples" / "real_model", folder / "real")
     write_dump(folder / "dump.jsonl")
     commands, site = [*MISSING, *WORKING], make_site(tmp_path_factory.mktemp("site"))
     finished = run_program(site, PROGRAM, folder, "".join(f"{command}\n" for command in commands))

@@ -5,11 +5,9 @@ import json
 import random
 import re
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
 
@@ -94,36 +92,24 @@ def test_the_start_learns_solutions_and_no_prompts(
 
 
 @pytest.mark.needs("reasoning_gym")
-def test_the_run_has_problems_that_the_policy_solves_at_times(recipe: ModuleType) -> None:
-    """Of problems that are solved never, once in four samples, or always, those in between are taken in order."""
-
-    class Sampler:
-        def sample(self, problems: list[Any], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
-            assert seed == 100 + 16 * (len(asked) // 16)
-            for problem in problems:
-                right = (0, n // 4, n)[len(asked) % 3]
-                asked.append(problem)
-                yield (
-                    "",
-                    [SimpleNamespace(text=f"\\boxed{{{problem.answer if i < right else 'no'}}}") for i in range(n)],
-                )
-
-    asked: list[Any] = []
-    drawn = recipe.problems("chain_sum", 5, starts=False)
-    assert recipe.solved_at_times(Sampler(), drawn, 8, 100) == asked[1:24:3]
-    assert len(asked) == 32  # whole batches of 16
-
-
-def test_a_policy_that_solves_nothing_is_not_screened_for_ever(recipe: ModuleType) -> None:
-    class Sampler:
-        def sample(self, problems: list[Any], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:
-            asked.extend(problems)
-            yield from (("", [SimpleNamespace(text="no")] * n) for _ in problems)
-
-    asked: list[Any] = []
-    with pytest.raises(SystemExit, match=r"smollm2: the policy solves no problem at times; start it with more"):
-        recipe.solved_at_times(Sampler(), iter([recipe.Problem("sums", "1+1", "", "2")] * 9999), 2, 0)
-    assert len(asked) == 64
+def test_the_run_has_sums_and_word_problems_of_three_templates(
+    recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "published").mkdir()
+    (tmp_path / "policy").mkdir()
+    for model in ("published", "policy"):
+        (tmp_path / model / "model.safetensors").touch()
+    monkeypatch.setattr(recipe, "LEAST_GB", 0)
+    recipe.prepare(tmp_path, 1, 0)
+    trained, held_out = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("train.jsonl", "eval.jsonl")
+    )
+    assert [row["id"] for row in trained] == [f"{row['datasource']}-{place:04d}" for place, row in enumerate(trained)]
+    stories = [row["question"] for row in trained if row["datasource"] == "gsm_symbolic"]
+    assert [sum(word in story for story in stories) for word in ("pen pal", "slew", "greenhouse")] == [3, 4, 1]
+    assert len(held_out) == 96
+    assert not {row["question"] for row in trained} & {row["question"] for row in held_out}
 
 
 def test_what_is_missing_is_said_in_a_line(recipe: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 """The themes of small runs, as data for the first page."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from meds_openrlhf.cli.main import main
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import read_atlas
 from meds_openrlhf.report.themes import CUT_OFF, REST, UNANSWERED, themes_of
@@ -47,6 +49,12 @@ def test_two_kinds_of_errors_over_two_prompts(tmp_path: Path, monkeypatch: pytes
     assert sorted(found["of"]) == [0, 0, 1, 1]
 
 
+def test_the_themes_of_a_real_model_are_of_wrong_sums_and_wrong_operations() -> None:
+    found = themes(RunPaths(Path(__file__).parents[2] / "examples" / "real_model"))
+    assert found["names"][:2] == ["miscalculates a difference", "miscalculates a sum: given + given = wrong"]
+    assert not [name for name in found["names"] if name.startswith("calculates")]  # each is told by what was done
+
+
 def test_texts_of_a_step_that_its_run_has_just_removed_are_left_out(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [KINDS, KINDS])
     atlas = read_atlas(run)
@@ -55,6 +63,27 @@ def test_texts_of_a_step_that_its_run_has_just_removed_are_left_out(tmp_path: Pa
     found = themes_of([atlas])
     assert found is not None
     assert {example["s"] for of_theme in found.runs[0].examples for example in of_theme} == {2}
+
+
+@pytest.mark.needs("openai")
+def test_a_language_model_names_the_themes_and_its_cost_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.judge.judge_server import Request, Response, judge_server
+
+    def answers(request: Request, _number: int) -> Response:
+        if "<wrong_response>" in request.material:
+            return Response("MISTAKE: adds")
+        if "<kinds>" not in request.material:
+            return Response("KIND: a sum for a product")
+        return Response("\n".join(f"{line}: 1" for line in range(1, request.material.count("adds") + 1)))
+
+    run, findings = write_run(tmp_path / "run", [KINDS]).root, tmp_path / "findings.json"
+    with judge_server(answers) as judge:
+        options = ["--judge-model", "m", "--judge-url", judge.url, "--cache", str(tmp_path / "cache")]
+        assert main(["report", str(run), "--json", str(findings), *options]) == 0
+    assert [theme["name"] for theme in json.loads(findings.read_text())["themes"]] == ["a sum for a product"]
+    assert "Judge m: " in capsys.readouterr().err
 
 
 def test_without_texts_clusters_are_of_one_theme(tmp_path: Path) -> None:

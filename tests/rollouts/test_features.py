@@ -11,10 +11,11 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.method import PRESETS
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.clustering import cluster_sets
+from meds_openrlhf.memory.rows import layer_logits_of
 from meds_openrlhf.memory.snapshot import read_format, write_format
 from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.rollouts.features import FEATURES, labels_of_feature, layer_logits, own_transform, wrong_rows
+from meds_openrlhf.rollouts.features import FEATURES, labels_of_feature, own_transform, wrong_rows
 from meds_openrlhf.rollouts.log import read_step, write_rollouts
 from meds_openrlhf.rollouts.run import logged_rollouts
 from tests.analysis.runs import LAYERS, Rollout, kind, write_run
@@ -33,8 +34,8 @@ def test_rows_are_the_wrong_ones_of_the_log_that_the_memory_has(tmp_path: Path) 
     assert rows["answer"].to_pylist() == ["1", "2", "1"]
     assert rows["response"].null_count == 0
     assert set(rows["prompt_text"].to_pylist()) == {"Work out p.", "Work out q."}
-    assert layer_logits(rows).tolist() == [[1.0] * LAYERS, [2.0] * LAYERS, [4.0] * LAYERS]
-    assert layer_logits(rows).dtype == np.float32
+    assert layer_logits_of(rows).tolist() == [[1.0] * LAYERS, [2.0] * LAYERS, [4.0] * LAYERS]
+    assert layer_logits_of(rows).dtype == np.float32
 
 
 def test_rows_of_the_memory_that_are_not_in_the_log_are_left_aside(tmp_path: Path) -> None:
@@ -42,9 +43,9 @@ def test_rows_of_the_memory_that_are_not_in_the_log_are_left_aside(tmp_path: Pat
     logged = read_step(RunPaths(run), 2)
     assert logged is not None
     write_rollouts(RunPaths(run), logged.slice(1))
-    assert layer_logits(wrong_rows(run))[:, 0].tolist() == [1.0, 4.0]
+    assert layer_logits_of(wrong_rows(run))[:, 0].tolist() == [1.0, 4.0]
     RunPaths(run).rollouts(1).unlink()
-    assert layer_logits(wrong_rows(run))[:, 0].tolist() == [4.0]
+    assert layer_logits_of(wrong_rows(run))[:, 0].tolist() == [4.0]
 
 
 def test_a_memory_of_other_rollouts_is_refused(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_each_prompt_is_clustered_by_itself(rows: pa.Table, variant: str, preset
     assert labels[prompts == "lonely"] == [-1]
     found: list[int] = []
     for prompt in ("p", "q"):
-        mine, features = prompts == prompt, FEATURES[variant](layer_logits(rows))
+        mine, features = prompts == prompt, FEATURES[variant](layer_logits_of(rows))
         alone = cluster_sets(features[mine], np.array([0, mine.sum()]), PRESETS[preset])
         assert alone.max() >= 1  # at least two kinds of error were found
         assert ((labels[mine] == -1) == (alone == -1)).all()

@@ -33,6 +33,7 @@ def test_pass_at_k_is_the_share_of_all_subsets_with_a_right_one() -> None:
                 subsets = list(combinations([True] * right + [False] * (n - right), k))
                 share = sum(map(any, subsets)) / len(subsets)
                 assert pass_at_k(n, [right], k) == pytest.approx([share], abs=1e-12)
+                assert pass_at_k([n, 8], [right, 0], k) == pytest.approx([share, 0.0], abs=1e-12)
 
 
 def test_ks_are_powers_of_two_and_n() -> None:

@@ -1,18 +1,13 @@
 """Recurrence and peaks by hand, and against simulations that are known to repeat or not."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meds_openrlhf.whatif.collapse import (
     WINDOW,
     coverage,
     distinct_wrong,
     equal_pairs,
-    pass_at,
     pass_by_step,
     peak_of,
     recurrence_of,
@@ -68,13 +63,6 @@ def test_pairs_and_distinct_answers_of_groups() -> None:
 def test_coverage_counts_prompts_solved_so_far() -> None:
     visits = visits_of({"a": "xx", "b": "rx"}, {"a": "xx", "c": "xx"}, {"a": "rr", "b": "xx"})
     assert coverage(visits) == {1: 1 / 2, 2: 1 / 3, 3: 2 / 3}
-
-
-@given(right=st.integers(0, 6), more=st.integers(0, 3), k=st.integers(1, 6))
-def test_pass_at_k_is_the_share_of_choices_with_a_right_one(right: int, more: int, k: int) -> None:
-    n = max(right + more, k)
-    chosen = list(combinations([True] * right + [False] * (n - right), k))
-    assert pass_at(np.array([right]), np.array([n]), k)[0] == pytest.approx(np.mean([any(one) for one in chosen]))
 
 
 def test_pass_at_k_by_step_leaves_out_smaller_groups() -> None:

@@ -25,7 +25,7 @@ function unsolvedSection(page, { unsolved, suspects, found, one_answer: oneAnswe
   return h("section", { id: "unsolved" },
     h("h2", {}, "Never solved", h("small", {}, ` ${count(found[1], "prompt")}`)),
     found[1] > 0 && h("p", { class: "hint" }, `No logged rollout of these prompts is right. On ${integer(oneAnswer)} of them all answers are the same wrong one.`),
-    rows.length ? longTable(["Prompt", "Most frequent answer", "Rollouts", "Answers", "Right answer"], rows, found[1]) : h("p", { class: "note" }, "Every prompt was solved at least once."));
+    rows.length ? longTable(["Prompt", "Most frequent answer", "Rollouts", "Answers", "Right answer"], rows, found[1]) : h("p", { class: "note" }, "Every logged prompt was solved at least once."));
 }
 
 /** For each step the groups that are all right, all wrong, and mixed: only mixed groups teach a policy of group-relative advantages. */

@@ -20,10 +20,10 @@ function themesSection(page) {
     runs.map((errors) => themesInWords(page, errors, several)),
     h("p", { class: "hint" }, page.themes.model
       ? `The model ${page.themes.model} described each cluster of similar wrong responses to a prompt, merged the descriptions into themes and named these. `
-      : ["A theme joins clusters, which are similar wrong responses to one prompt, over all prompts. Its name says how the first calculation that no right response has differs from theirs, which the examples mark; without one, it has the words that tell it. ",
+      : ["A theme joins clusters, which are similar wrong responses to one prompt, over all prompts. The examples mark where each goes wrong: at its first calculation that is false, or whose result no right response has. The name says what was done there and shows the calculation; without one, it has the words that tell the theme. In a calculation, ",
         ["given", "right", "wrong"].map((word, i) => [h("code", {}, word), [" is a number of the prompt, ", " one in a right response to it or the label, ", " one in neither. "][i]])],
       "A rollout is penalized if the memory of earlier wrong responses has many like it: it loses part of its reward. ",
-      `Shares are of all rollouts; the change is the mean over prompts ${several ? `from ${page.runs[runs[0].run].name} to ${runs.length > 2 ? "each of the others" : "the other run"}` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with an interval that holds for all themes of the page at once in 95% of cases, so the two can differ.${several ? " Themes are sorted by the change." : ""}`,
+      `Shares count rollouts. The change counts prompts, each once, so it can differ from what the shares did: it is their mean ${several ? `from ${page.runs[runs[0].run].name} to ${runs.length > 2 ? "each of the others" : "the other run"}` : `from ${periodInWords(latest, 0)} to ${periodInWords(latest, 1)}`}, with an interval that holds for all themes of the page at once in 95% of cases.${several ? " Themes are sorted by the change." : ""}`,
       page.runs.some((run) => run.filtered) && ` ${FILTERED}: a solved prompt is in none of these figures and does not lower them.`),
     h("div", { class: "themes" }, places.map((theme, place) => themeCard(page, theme, runs, place === 0))),
   ];
@@ -49,7 +49,7 @@ function fromTo(rows, of) {
 
 function themesInWords(page, { run, themes: { wrong, all, rows } }, several) {
   return h("p", { class: "lead" }, several && [h("i", { class: `swatch c${run % 8}` }), `${page.runs[run].name}: `],
-    `${count(sum(wrong), "wrong rollout")}; ${percent(sum(rows.flat()) / (sum(wrong) || 1))} of them are in a theme${sum(rows.flat()) < sum(wrong) ? ", the others resemble too few" : ""}. `,
+    `${count(sum(wrong), "wrong rollout")}; ${percent(sum(rows.flat()) / (sum(wrong) || 1))} of them are in a theme${sum(rows.flat()) < sum(wrong) ? ", the others recur too little for one" : ""}. `,
     page.gradings.doubtful > 0 && `${count(page.gradings.doubtful, "wrong rollout")} may be right (suspect grading). `,
     `Wrong, of all rollouts${all.length > 1 ? ", in the first and the last fifth of the steps" : ""}: `, h("b", {}, fromTo(wrong, all)), ".");
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meds_openrlhf.config import ConfigError
-from meds_openrlhf.placement.inventory import Node, imagined_cluster, plural
+from meds_openrlhf.placement.inventory import Node, imagined_cluster
 from meds_openrlhf.placement.ray_cluster import inventory
 from meds_openrlhf.runtime.devices import smallest_card
 from meds_openrlhf.runtime.ray_connection import hint_without_answer, joined, resources_here, starts_ray_here
+from meds_openrlhf.terminal import counted
 
 
 def stated_nodes(cluster: str | None, on_cpu: bool) -> Sequence[Node] | None:
@@ -20,7 +21,9 @@ def stated_nodes(cluster: str | None, on_cpu: bool) -> Sequence[Node] | None:
         return None
     nodes = imagined_cluster(cluster)
     if starts_ray_here(on_cpu) and sum(node.gpus for node in nodes) > (here := resources_here(on_cpu)[0]):
-        hint = f"no Ray cluster is running, and this machine has {plural(here, 'GPU')}. Set RAY_ADDRESS to the cluster."
+        hint = (
+            f"no Ray cluster is running, and this machine has {counted(here, 'GPU')}. Set RAY_ADDRESS to the cluster."
+        )
         raise ConfigError("--cluster", cluster, hint)
     return nodes
 

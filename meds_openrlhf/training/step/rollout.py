@@ -198,8 +198,8 @@ class RolloutGenerator:
         even = even_batch(self.args)
         surplus = len(samples) % even
         if surplus:
-            skipped = f"skipping the epoch's last {surplus} responses: the last step needs a multiple of {even}"
-            self._tell_once("surplus", skipped)
+            left_out = f"the epoch's last {surplus} responses are left out, as usual: a step needs a multiple of {even}"
+            self._tell_once("surplus", left_out)
         self._drop(samples[len(samples) - surplus :])
         return samples[: len(samples) - surplus]
 

@@ -119,7 +119,7 @@ def test_what_fills_no_mini_batch_at_an_epochs_end_is_left_out_and_said_once() -
     for _ in range(2):
         assert len(next_samples(generator)) == 4 * SAMPLES
         assert len(next_samples(generator)) == 4  # 3 prompts, 6 responses
-    assert fleet.told == ["skipping the epoch's last 2 responses: the last step needs a multiple of 4"]
+    assert fleet.told == ["the epoch's last 2 responses are left out, as usual: a step needs a multiple of 4"]
 
 
 def test_after_the_last_step_nothing_is_generated() -> None:
