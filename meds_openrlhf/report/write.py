@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -87,60 +87,88 @@ def write_report(
         if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
             problem = "has nothing to report yet: no finished step and no wrong answer"
             raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained.")
-    page: dict[str, Any] = {
-        "version": __version__,
-        "made": _iso(datetime.now(timezone.utc).timestamp()),
-        "runs": facts,
-        "settings": compare_settings(settings),
-        "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
-    }
-    for run, atlas in zip(facts, atlases):
-        run["atlas"] = atlas and tables_of(atlas)
-    logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
+    found = _find(runs, atlases, judge, say)
+    if export is not None:
+        export_prompts(keys_of(export[0], found.gradings, found.themes), found.logs.values(), export[1], trainer)
+    say(f"writing {output}")
+    page = _page(facts, compare_settings(settings), atlases, found, limits)
+    details = [pack(atlas and details_of(atlas)) for atlas in atlases]
+    write_output(output, render(pack(page), details), "--out")
+    if data is not None or markdown is not None:
+        _write_findings(runs, found, data, markdown)
+    return output
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found in runs, of which the number is the key.
+
+    ``themes`` are of the runs in ``themed``, in this order, by the language ``model`` if there is one.
+    """
+
+    logs: dict[int, RolloutLog]
+    gradings: Gradings | None
+    whatif: dict[int, WhatIf]
+    themed: list[int]
+    themes: RunsThemes | None
+    model: str | None
+
+
+def _find(
+    runs: Sequence[Path], atlases: Sequence[Atlas | None], judge: JudgeSettings | None, say: Callable[[str], object]
+) -> _Found:
     logs = {number: log for number, log in enumerate(_logs(runs, atlases)) if len(log)}
     questions = {key: text for atlas in atlases if atlas is not None for key, text in atlas.texts.items()}
     say("looking for gradings that may be wrong")
     gradings = Gradings([*logs.values()], questions) if logs else None
-    if gradings is not None:
-        page["gradings"] = _for_page(gradings, limits)
     say("asking what each method would change")
-    found = {number: WhatIf(read_visits(runs[number])) for number in logs}
-    for number, log in logs.items():
-        facts[number]["groups"] = groups_by_step(log)
-        facts[number]["whatif"] = found[number].for_page()
+    whatif = {number: WhatIf(read_visits(runs[number])) for number in logs}
     say("looking for themes")
-    themes = themes_of([*logged.values()], partial(_by_model, judge) if judge else by_departure) if logged else None
-    if themes is not None:
-        shown = themes.for_page()
-        page["themes"] = {**shown, "runs": dict(zip(logged, shown["runs"])), "model": judge and judge.model}
-    if export is not None:
-        export_prompts(keys_of(export[0], gradings, themes), logs.values(), export[1], trainer)
-    say(f"writing {output}")
-    details = [pack(atlas and details_of(atlas)) for atlas in atlases]
-    write_output(output, render(pack(page), details), "--out")
-    if data is not None or markdown is not None:
-        _write_findings(runs, logs, found, gradings, themes, data, markdown)
-    return output
+    logged = {number: atlas for number, atlas in enumerate(atlases) if atlas is not None and len(atlas.rollouts)}
+    grouped = partial(_by_model, judge) if judge else by_departure
+    themes = themes_of([*logged.values()], grouped) if logged else None
+    return _Found(logs, gradings, whatif, [*logged], themes, judge.model if judge else None)
 
 
-def _write_findings(
-    runs: Sequence[Path],
-    logs: dict[int, RolloutLog],
-    whatif: dict[int, WhatIf],
-    gradings: Gradings | None,
-    themes: RunsThemes | None,
-    data: Path | None,
-    markdown: Path | None,
-) -> None:
-    """Write the findings as JSON, as Markdown, or both; ``logs`` are by the number of their run."""
+def _page(
+    facts: list[dict[str, Any]],
+    settings: list[dict[str, Any]],
+    atlases: Sequence[Atlas | None],
+    found: _Found,
+    limits: Limits,
+) -> dict[str, Any]:
+    """What the page shows: the ``facts`` of each run with its errors, and what was found in all."""
+    for run, atlas in zip(facts, atlases):
+        run["atlas"] = atlas and tables_of(atlas)
+    for number, log in found.logs.items():
+        facts[number]["groups"] = groups_by_step(log)
+        facts[number]["whatif"] = found.whatif[number].for_page()
+    page: dict[str, Any] = {
+        "version": __version__,
+        "made": _iso(datetime.now(timezone.utc).timestamp()),
+        "runs": facts,
+        "settings": settings,
+        "panels": [asdict(panel) for panel in panels_of(_names(facts, "history"), _names(facts, "evaluations"))],
+    }
+    if found.gradings is not None:
+        page["gradings"] = _for_page(found.gradings, limits)
+    if found.themes is not None:
+        shown = found.themes.for_page()
+        page["themes"] = {**shown, "runs": dict(zip(found.themed, shown["runs"])), "model": found.model}
+    return page
+
+
+def _write_findings(runs: Sequence[Path], found: _Found, data: Path | None, markdown: Path | None) -> None:
+    """Write the findings as JSON, as Markdown, or both."""
     history = [history_of(StepLog(RunPaths(run).metrics).read(), sys.maxsize) for run in runs]  # not averaged
     names = [*map(str, runs)]
-    found = findings_of(names, {names[number]: log for number, log in logs.items()}, gradings, themes, history)
-    found["whatif"] = {names[number]: one.as_json() for number, one in whatif.items()}
+    logs = {names[number]: log for number, log in found.logs.items()}
+    findings = findings_of(names, logs, found.gradings, found.themes, history)
+    findings["whatif"] = {names[number]: one.as_json() for number, one in found.whatif.items()}
     if data is not None:
-        _publish(data, json.dumps(found, allow_nan=False) + "\n", "--json")
+        _publish(data, json.dumps(findings, allow_nan=False) + "\n", "--json")
     if markdown is not None:
-        text = as_markdown(found, themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
+        text = as_markdown(findings, found.themes).encode("utf-8", "backslashreplace")  # a lone surrogate has no bytes
         _publish(markdown, text.decode(), "--markdown")
 
 

@@ -56,7 +56,7 @@ def pass_at_k(n: ArrayLike, right: ArrayLike, k: int) -> Array:
     """
     n, right = np.asarray(n), np.asarray(right)
     if k == 1:
-        return right / n  # which 1 - (n - c) / n is not to the last digit
+        return np.asarray(right / n)  # which 1 - (n - c) / n is not to the last digit
     missed = np.ones(np.broadcast_shapes(n.shape, right.shape))
     for taken in range(k):
         missed *= np.maximum(n - right - taken, 0) / (n - taken)
