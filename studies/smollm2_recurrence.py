@@ -2,7 +2,7 @@
 
     python examples/smollm2.py prepare assets/smollm2-135m
     python -m studies.smollm2_recurrence screen assets/smollm2-135m/policy results/smollm2-recurrence
-    meds train configs/smollm2-135m/dapo.yaml $(python examples/smollm2.py flags) \
+    meds train configs/smollm2-135m/dapo.yaml \
         --data.prompt_dataset=results/smollm2-recurrence/problems.jsonl --meds.run_dir=runs/smollm2-recurrence \
         --algo.dynamic_filtering_enable=false --meds.max_steps=26
     python -m studies.smollm2_recurrence extract runs/smollm2-recurrence results/smollm2-recurrence

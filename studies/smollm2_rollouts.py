@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from examples.smollm2 import SUFFIX, Problem, flags
+from examples.smollm2 import SUFFIX, Problem
 from examples.smollm2 import problems as recipe_problems
 from meds_openrlhf import AnswerLocator
 
@@ -51,19 +51,20 @@ STAGES = {
 
 
 class Sampler:
-    """Samples responses with vLLM, on CPUs in the type that they compute fast."""
+    """Samples responses with vLLM, on CPUs in float32, as in training."""
 
     def __init__(self, model: Path) -> None:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", f"0-{(os.cpu_count() or 1) - 1}")  # it leaves one idle
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        import torch
         from transformers import AutoTokenizer
         from vllm import LLM
 
         self.tokenizer = AutoTokenizer.from_pretrained(model)
         # All prompts at once: of one that is computed in parts, vLLM sets back a generator that a CPU's cannot.
         at_once = {"max_model_len": 512, "max_num_seqs": 64, "max_num_batched_tokens": 64 * 512}
-        dtype = "float32" if flags() else "bfloat16"
+        dtype = "bfloat16" if torch.cuda.is_available() else "float32"
         self._engine = LLM(str(model), dtype=dtype, enforce_eager=True, **at_once)
 
     def sample(self, problems: Sequence[Problem], n: int, seed: int) -> Iterator[tuple[str, list[Any]]]:

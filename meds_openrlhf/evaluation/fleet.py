@@ -87,7 +87,7 @@ def _engine_arguments(settings: EngineSettings) -> dict[str, Any]:
         "model": settings.model,
         "revision": settings.revision,
         "trust_remote_code": settings.trust_remote_code,
-        "dtype": "bfloat16",  # as there
+        "dtype": "float32" if settings.on_cpu else "bfloat16",  # as in training
         "tensor_parallel_size": settings.tensor_parallel,
         "distributed_executor_backend": backend,
         "max_model_len": settings.max_model_len,

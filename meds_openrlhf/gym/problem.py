@@ -113,10 +113,10 @@ class GymProblem:
     digest: str
     entry: str
 
-    def is_right(self, answer: str) -> bool:
-        """Whether the answer reaches the label's threshold by the task's own scorer, within its time and memory."""
+    def is_right(self, answer: str) -> bool | None:
+        """Whether the answer reaches the label's threshold by the task's own scorer; None beyond its time or memory."""
         score = _examiners.ask("score", self.text, self.entry, answer)
-        return score is not None and score >= self.label.threshold
+        return None if score is None else bool(score >= self.label.threshold)
 
 
 @functools.lru_cache(1024)

@@ -106,16 +106,22 @@ def unmatched(labels: Sequence[str]) -> list[int]:
     return [place for place, is_matched in enumerate(verdicts) if not is_matched]
 
 
-def is_right(response: str, label: object) -> bool:
-    """Whether the response's answer is mathematically equal to ``label``; a label that is missing equals nothing."""
+def decide(response: str, label: object) -> bool | None:
+    """Whether the response's answer is mathematically equal to ``label``, as `equal` says; a missing label is not."""
     given, gold = answer_of(response), label_text(label)
-    return given is not None and gold is not None and bool(equal(gold, given))
+    return given is not None and gold is not None and equal(gold, given)
 
 
-def solves(response: str, label: object) -> bool:
+def is_right(response: str, label: object) -> bool:
+    """Whether the response's answer is mathematically equal to ``label``, and that can be told in time."""
+    return bool(decide(response, label))
+
+
+def solves(response: str, label: object) -> bool | None:
     """Whether reasoning-gym's scorer calls the response's answer right; ``label`` is a `GymLabel` as text.
 
-    Raises ValueError for another label, or one whose problem the installed reasoning-gym does not make.
+    None if that takes too long. Raises ValueError for another label, or one whose problem the installed reasoning-gym
+    does not make.
     """
     problem = made_of(str(label))
     given = answer_of(response)
@@ -124,7 +130,7 @@ def solves(response: str, label: object) -> bool:
 
 def verdict(response: str, label: str) -> tuple[str | None, bool]:
     """The response's answer, and whether it is right: by reasoning-gym's scorer if the label is its, else as math."""
-    return answer_of(response), (solves if is_label(label) else is_right)(response, label)
+    return answer_of(response), bool((solves if is_label(label) else decide)(response, label))
 
 
 def responses(queries: list[str], prompts: list[str]) -> list[str]:
@@ -132,11 +138,22 @@ def responses(queries: list[str], prompts: list[str]) -> list[str]:
     return [query[query.find(p) + len(p) :] if p in query else query for query, p in zip(queries, prompts, strict=True)]
 
 
-def scores(
-    queries: list[str], prompts: list[str], labels: list[Any], verdict: Callable[[str, object], bool] = is_right
-) -> torch.Tensor:
-    """(B,) float32: 1 for each query whose response is right by ``verdict``, 0 for the others."""
+def scored(
+    queries: list[str], prompts: list[str], labels: list[Any], verdict: Callable[[str, object], bool | None] = decide
+) -> dict[str, Any]:
+    """What a reward function returns: `scores`, as rewards and scores, and the log ``undecided`` (B,).
+
+    This is 1 where the verdict is None, which counts as wrong.
+    """
     import torch
 
-    answered = zip(responses(queries, prompts), labels, strict=True)
-    return torch.tensor([float(verdict(response, label)) for response, label in answered])
+    verdicts = [verdict(response, label) for response, label in zip(responses(queries, prompts), labels, strict=True)]
+    scores = torch.tensor([float(one or 0) for one in verdicts])
+    undecided = torch.tensor([float(one is None) for one in verdicts])
+    return {"rewards": scores, "scores": scores, "extra_logs": {"undecided": undecided}}
+
+
+def scores(queries: list[str], prompts: list[str], labels: list[Any]) -> torch.Tensor:
+    """(B,) float32: 1 for each query whose response is right, 0 for the others."""
+    of_queries: torch.Tensor = scored(queries, prompts, labels)["scores"]
+    return of_queries

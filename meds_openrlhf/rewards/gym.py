@@ -11,5 +11,4 @@ from meds_openrlhf.rewards import grading
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
     """OpenRLHF's reward function: ``queries`` are prompts with their responses; rewards and scores are (B,) float32."""
-    scores = grading.scores(queries, prompts, labels, grading.solves)
-    return {"rewards": scores, "scores": scores, "extra_logs": {}}
+    return grading.scored(queries, prompts, labels, grading.solves)

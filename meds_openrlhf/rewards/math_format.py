@@ -16,7 +16,7 @@ BOXED = 0.1
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
     """OpenRLHF's reward function: (B,) float32 rewards of 1, 0.1 and 0; the scores are 1 and 0."""
-    scores = grading.scores(queries, prompts, labels)
+    outcome = grading.scored(queries, prompts, labels)
     answers = map(answer_of, grading.responses(queries, prompts))
     boxed = torch.tensor([BOXED * (answer is not None) for answer in answers])
-    return {"rewards": torch.maximum(scores, boxed), "scores": scores, "extra_logs": {}}
+    return {**outcome, "rewards": torch.maximum(outcome["scores"], boxed)}

@@ -10,5 +10,5 @@ from meds_openrlhf.rewards import grading
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
     """OpenRLHF's reward function: (B,) float32 rewards of 1 and -1; the scores are 1 and 0."""
-    scores = grading.scores(queries, prompts, labels)
-    return {"rewards": 2 * scores - 1, "scores": scores, "extra_logs": {}}
+    outcome = grading.scored(queries, prompts, labels)
+    return {**outcome, "rewards": 2 * outcome["scores"] - 1}

@@ -25,8 +25,7 @@ _QUOTIENT = re.compile(r"(-?\d+)/(-?\d+)")
 
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any]) -> dict[str, Any]:
     """OpenRLHF's reward function: ``queries`` are prompts with their responses; rewards and scores are (B,) float32."""
-    scores = grading.scores(queries, prompts, labels, is_right)
-    return {"rewards": scores, "scores": scores, "extra_logs": {}}
+    return grading.scored(queries, prompts, labels, is_right)
 
 
 def is_right(response: str, label: object) -> bool:

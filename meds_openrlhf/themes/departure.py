@@ -53,9 +53,10 @@ class Equation(NamedTuple):
     result: Fraction
     holds: bool | None
 
-    def resembles(self, other: Equation) -> bool:
-        """Whether another calculation has the same numbers and the same result, by whatever operations."""
-        return self.result == other.result and sorted(self.numbers) == sorted(other.numbers)
+    @property
+    def values(self) -> tuple[Fraction, ...]:
+        """The numbers in ascending order, and the result: equal for calculations that differ in their operations."""
+        return *sorted(self.numbers), self.result
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Problem:
         self._given = values_in(asked)
         self._right = frozenset().union(*map(values_in, solutions))
         self._equations = {equation for words in solutions for _, equation in _equations(words, 0, len(words))}
+        self._values = {equation.values for equation in self._equations}
         self._results = {equation.result for equation in self._equations}
 
     def departure(self, response: ResponseText) -> Departure:
@@ -112,7 +114,7 @@ class Problem:
         """Whether a calculation is false, and no slip of a sign that right responses write, or has a new result."""
         if equation.result not in self._results:
             return True
-        return equation.holds is False and not any(map(equation.resembles, self._equations))
+        return equation.holds is False and equation.values not in self._values
 
     def _relation(self, equation: Equation) -> str:
         """In words how a calculation differs from those of right responses."""

@@ -22,7 +22,11 @@ def test_a_killed_run_of_an_earlier_version_is_resumed(
     before = StepLog(paths.metrics).read()
     assert [line["step"] for line in before][-1] >= 6
     rows = open_memory(paths.root).table().to_pylist()
-    ended = finished([*MEDS, "train", "run/config.yaml", "--resume"], cluster)
+    resume = [*MEDS, "train", "run/config.yaml", "--resume"]
+    refused = finished(resume, cluster)
+    assert refused.returncode == 2
+    assert "ds.param_dtype=fp32: the checkpoint was saved with 'bf16'. Resume with that." in refused.stderr
+    ended = finished([*resume, "--ds.param_dtype=bf16"], cluster)
     assert ended.returncode == 0
     assert "resuming after step 4, up to step 8" in ended.stdout
     after = StepLog(paths.metrics).read()

@@ -55,6 +55,7 @@ def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
     queries = [f"{PROMPT}{response}" for response in RESPONSES]
     result = loaded(name).reward_func(queries, prompts, ["7"] * len(RESPONSES))
     assert set(result) == {"rewards", "scores", "extra_logs"}
+    assert result["extra_logs"]["undecided"].tolist() == [0.0] * len(RESPONSES)
     torch.testing.assert_close(result["rewards"], torch.tensor(rewards))
     torch.testing.assert_close(result["scores"], torch.tensor(rewards if name == "math_string" else RIGHT))
     if name != "math_string":

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from meds_openrlhf.checkpoints import Checkpoint, type_saved
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.config.loader import REPLACED_REWARDS
 from meds_openrlhf.features.token_bytes import token_bytes
@@ -93,7 +94,7 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
          f"is more than the {longest} tokens of the longest response. Lower it."),
         # Engines compute in bfloat16, or without a GPU in float32, and take no weights of other types.
         ("ds.param_dtype", ds.param_dtype, ds.param_dtype == "fp16", "does not reach engines. Leave it out."),
-        ("ds.param_dtype", ds.param_dtype, ds.param_dtype == "fp32" and not on_cpu,
+        ("ds.param_dtype", ds.param_dtype, config.openrlhf.get("ds.param_dtype") == "fp32" and not on_cpu,
          "is for machines without a GPU. Leave it out."),
         ("ds.load_in_4bit", True, ds.load_in_4bit, "does not reach engines, which need whole weights. Leave it out."),
         # Only with nccl does it hand weights over within a GPU; a group of NCCL cannot contain a GPU twice.
@@ -348,10 +349,11 @@ def _without_weights(policy: Any) -> Any:
 SAVED_WITH = {"ds.lora.rank": 0, "ds.lora.alpha": 16, "ds.lora.target_modules": ALL_LINEAR, "ds.zero_stage": 2}
 
 
-def require_same_parts(config: RunConfig, paths: RunPaths) -> None:
-    """Require that a resumed run has the adapters and the ZeRO stage of its checkpoint."""
+def require_same_parts(config: RunConfig, paths: RunPaths, checkpoint: Checkpoint, param_dtype: str) -> None:
+    """Require that a resumed run has the adapters, the ZeRO stage and the type of its checkpoint."""
     saved = load_config(paths.config).openrlhf
-    for key, default in SAVED_WITH.items():
-        now, before = config.openrlhf.get(key, default), saved.get(key, default)
+    parts = {key: (config.openrlhf.get(key, default), saved.get(key, default)) for key, default in SAVED_WITH.items()}
+    parts["ds.param_dtype"] = param_dtype, type_saved(paths, checkpoint.tag) or param_dtype
+    for key, (now, before) in parts.items():
         if before != now:
             raise ConfigError(key, now, f"the checkpoint was saved with {before!r}. Resume with that.")

@@ -90,7 +90,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
     saved_ranks = ranks_saved(paths, checkpoint.tag) if checkpoint else {}
     args, models = arguments_of(config, flags, nodes, saved_ranks, must_find=True)  # OpenRLHF runs what it loads
     if checkpoint is not None:
-        checks.require_same_parts(config, paths)
+        checks.require_same_parts(config, paths, checkpoint, args.ds.param_dtype)
     data = load_prompts(args)
     if config.meds.reward is not None:
         require_labels(config.meds.reward, data, args.data.label_key, resume=checkpoint is not None)

@@ -17,6 +17,7 @@ from transformers import (
     T5Config,
 )
 
+from meds_openrlhf.checkpoints import Checkpoint
 from meds_openrlhf.config import ConfigError, MedsSettings, RunConfig, load_config
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.inventory import imagined_cluster
@@ -237,12 +238,22 @@ def test_a_resume_with_other_adapters_or_another_stage(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     saved = RunConfig(MedsSettings(run_dir="x"), {"ds.lora.rank": 8, "ds.lora.target_modules": ["q_proj"]})
     paths.config.write_text(saved.as_yaml())
-    checks.require_same_parts(saved, paths)
+    checkpoint = Checkpoint("global_step4", 4)
+    checks.require_same_parts(saved, paths, checkpoint, "fp32")
     others = (("ds.lora.rank", 4), ("ds.lora.alpha", 32), ("ds.lora.target_modules", ["v_proj"]), ("ds.zero_stage", 3))
     for key, value in others:
         changed = RunConfig(saved.meds, {**saved.openrlhf, key: value})
         with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was saved with .* Resume with that"):
-            checks.require_same_parts(changed, paths)
+            checks.require_same_parts(changed, paths, checkpoint, "fp32")
+    folder = paths.policy_checkpoints / "global_step4"
+    folder.mkdir(parents=True)
+    for prefix, saved_in, other in (("", "fp32", "bf16"), ("bf16_", "bf16", "fp32")):
+        part = folder / f"{prefix}zero_pp_rank_0_mp_rank_00_optim_states.pt"
+        part.touch()
+        checks.require_same_parts(saved, paths, checkpoint, saved_in)
+        with pytest.raises(ConfigError, match=f"ds.param_dtype={other}: the checkpoint was saved with '{saved_in}'"):
+            checks.require_same_parts(saved, paths, checkpoint, other)
+        part.unlink()
 
 
 @pytest.mark.parametrize(
