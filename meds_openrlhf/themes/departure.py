@@ -6,7 +6,7 @@ Scratch work (``<think>``) before an answer is left out.
 
 Numbers are what differs between prompts, so each is replaced by its part in the problem: it is in the prompt (given),
 it is in a right response or the label (right), or in neither (wrong). The calculation is also compared with those of
-right responses: with the same numbers, its operation may differ, or its result if it cannot be checked by itself.
+right responses: with the same numbers, its operation may differ.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import zip_longest
-from typing import NamedTuple
 
 from meds_openrlhf.rollouts.texts import ResponseText
+from meds_openrlhf.themes.calculations import Equation, equations_in
 from meds_openrlhf.themes.words import Word, values_at, values_in, words_in
 
 GIVEN, RIGHT, WRONG = "given", "right", "wrong"
@@ -32,31 +31,9 @@ _END_OF_SCRATCH = "</think>"
 _VERBS = {"+": "adds", "-": "subtracts", "*": "multiplies", "/": "divides"}
 _GERUNDS = {"+": "adding", "-": "subtracting", "*": "multiplying", "/": "dividing"}
 _RESULTS = {"+": "a sum", "-": "a difference", "*": "a product", "/": "a quotient"}
-_SIGNS = frozenset("+-*/^%")
-# What makes another number of the one before.
-_SCALES = frozenset(("%", "percent", "^", "hundred", "thousand", "million", "billion", "dozen"))
-_DIGITS = 40  # of a number behind its point
-_EQUALS = frozenset(("=", "≈", "→", "is", "are", "gives", "makes", "yields", "equal", "was"))
 # How a response's place relates to the right responses, if not by its operation:
 INTERMEDIATE, REPEATS = "stops at an intermediate result", "repeats a given number"
 NO_CALCULATION = "no calculation"
-
-
-class Equation(NamedTuple):
-    """A calculation: its numbers and its signs, in ascending order if it only adds or multiplies, and the result.
-
-    ``holds`` is whether the result is right, None if that cannot be told.
-    """
-
-    numbers: tuple[Fraction, ...]
-    operations: str
-    result: Fraction
-    holds: bool | None
-
-    @property
-    def values(self) -> tuple[Fraction, ...]:
-        """The numbers in ascending order, and the result: equal for calculations that differ in their operations."""
-        return *sorted(self.numbers), self.result
 
 
 @dataclass(frozen=True)
@@ -76,14 +53,16 @@ class Problem:
     """A prompt with what is known of its right solutions: texts of right responses, and the label if any."""
 
     def __init__(self, prompt: str, right: Iterable[str] = (), truth: str | None = None) -> None:
-        asked, solutions = (
-            words_in(prompt[:READ]),
-            [_read(text, text.rfind(_END_OF_SCRATCH)) for text in (*right, truth or "")],
-        )
+        texts = [*right, truth or ""]
+        asked, solutions = words_in(prompt[:READ]), [_read(text, text.rfind(_END_OF_SCRATCH)) for text in texts]
         self._asked = {word.text for word in asked if word.text.isalpha()} - ROLES
         self._given = values_in(asked)
         self._right = frozenset().union(*map(values_in, solutions))
-        self._equations = {equation for words in solutions for _, equation in _equations(words, 0, len(words))}
+        self._equations = {
+            equation
+            for text, words in zip(texts, solutions)
+            for _, equation in equations_in(text, words, 0, len(words))
+        }
         self._values = {equation.values for equation in self._equations}
         self._results = {equation.result for equation in self._equations}
 
@@ -95,7 +74,7 @@ class Problem:
             return Departure(NO_CALCULATION, "", [], slice(0, 0))
         first, box = _solution(words, response)
         value = _only_value(response.answer)
-        equations = _equations(words, first, box)
+        equations = equations_in(response.text, words, first, box)
         place, equation = next((found for found in equations if self._departs(found[1])), (None, None))
         if place is not None and equation is not None:
             at, relation = place.stop - 1, self._relation(equation)
@@ -121,9 +100,8 @@ class Problem:
         numbers = sorted(equation.numbers)
         same = sorted((right for right in self._equations if sorted(right.numbers) == numbers), key=str)
         signs = [*dict.fromkeys(sign for sign in equation.operations if sign in _VERBS)]
-        is_another_result = equation.holds is None and any(right[:2] == equation[:2] for right in same)
-        if equation.holds is False or is_another_result:
-            return f"miscalculates {_RESULTS[signs[0]] if len(signs) == 1 else 'a calculation'}"
+        if equation.holds is False:
+            return f"miscalculates {' and '.join(_RESULTS[sign] for sign in signs)}"
         verbs = " and ".join(_VERBS[sign] for sign in signs)
         others = [*dict.fromkeys(sign for sign in same[0].operations if sign in _VERBS)] if same else signs
         return verbs if {*others} == {*signs} else f"{verbs} instead of {' and '.join(_GERUNDS[s] for s in others)}"
@@ -163,79 +141,6 @@ def _solution(words: Sequence[Word], response: ResponseText) -> tuple[int, int]:
     behind = scratch + len(_END_OF_SCRATCH) if scratch >= 0 else 0
     first = next((place for place, word in enumerate(words) if word.start >= behind), 0)
     return first, next((place for place, word in enumerate(words) if word.end > start), len(words))
-
-
-def _equations(words: Sequence[Word], first: int, end: int) -> list[tuple[slice, Equation]]:
-    """The calculations among the words, each with its place up to the result."""
-    found = []
-    for at in range(first, end):
-        if words[at].text not in _EQUALS:
-            continue
-        start, result = _beginning(words, first, at), at + 2 if at + 1 < end and words[at + 1].text == "-" else at + 1
-        values = values_at(words, result) if result < end else ()
-        after = result + 2 * len(values) - 1  # behind the number, or the quotient
-        goes_on = after + 1 < end and words[after].text in "+-*/^" and words[after + 1].value is not None
-        goes_on = goes_on and not words[after].is_negative
-        numbers = tuple(word.value for word in words[start:at] if word.value is not None)
-        signs = "".join(word.text for word in words[start:at] if word.text in "+-*/()")
-        if len(numbers) > 1 and signs.strip("()") and values and not goes_on:
-            if not {*signs} & {"-", "/"}:
-                numbers, signs = tuple(sorted(numbers)), "".join(sorted(signs.replace("(", "").replace(")", "")))
-            stands_alone = not (_belongs(words, start, first) or (after < end and words[after].text in _SCALES))
-            is_checked = words[at].text == "=" and stands_alone
-            holds = _holds(words[start:at], values[-1]) if is_checked else None
-            found.append((slice(start, after), Equation(numbers, signs, values[-1], holds)))
-    return found
-
-
-def _belongs(words: Sequence[Word], start: int, first: int) -> bool:
-    """Whether what is before a calculation may be a part of it: a sign, a variable, a root, or the 1 of 1 1/2."""
-    if start == first:
-        return False
-    before, word, after = words[start - 1 : start + 2]
-    subtracts = word.text == "-" and word.end < after.start  # "apples - 4 * 6", and not "we get -4 * 6"
-    is_mixed = before.value is not None and not word.begins_line and word.start - before.end <= 1
-    is_variable = len(before.text) == 1 and before.text.isalpha()
-    return subtracts or is_mixed or is_variable or before.text in _SIGNS or before.text[0] == "\\"
-
-
-def _holds(words: Sequence[Word], result: Fraction) -> bool | None:
-    """Whether ``result`` is the value of numbers with a sign between each two.
-
-    None if it cannot be told: by other signs, such as those of powers, and if the result may be rounded.
-    """
-    value = _value(words)
-    if value is None:
-        return None
-    digits = next((digits for digits in range(_DIGITS + 1) if 10**digits % result.denominator == 0), None)
-    may_be_rounded = digits is not None and abs(value - result) < Fraction(1, 10**digits)
-    return value == result or (None if may_be_rounded else False)
-
-
-def _value(words: Sequence[Word]) -> Fraction | None:
-    signed = words if words[0].value is None else [Word("+", 0, 0), *words]
-    terms: list[Fraction] = []
-    for sign, number in zip_longest((word.text for word in signed[::2]), (word.value for word in signed[1::2])):
-        if number is None or sign not in _VERBS or (sign == "/" and not number):
-            return None
-        if sign in "+-":
-            terms.append(number if sign == "+" else -number)
-        else:
-            terms.append(terms.pop() * (number if sign == "*" else 1 / number))
-    return sum(terms, Fraction(0))
-
-
-def _beginning(words: Sequence[Word], first: int, at: int) -> int:
-    """Where the calculation before the equals sign ``at`` begins; two numbers in a row are of two sentences."""
-    start = at
-    while start > first and (words[start - 1].value is not None or words[start - 1].text in "+-*/()%^"):
-        is_apart = words[start].is_negative or (words[start - 1].value is not None and words[start].value is not None)
-        if start < at and is_apart:
-            break
-        start -= 1
-    while start < at and words[start].value is None and words[start].text not in "(-":
-        start += 1  # a sign before the first number belongs to the sentence: "many times, 3 * 4"
-    return start
 
 
 def _only_value(answer: str | None) -> Fraction | None:

@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 # No alternative repeats what repeats inside it, so that the search is linear.
 _WORD = re.compile(
-    r"(?P<number>\d{1,3}(?:(?:,|\{,\}|\\,)\d{3}){1,6}(?![\d,])(?:\.\d{1,40})?|\d{1,40}(?:\.\d{1,40})?)"
+    r"(?P<number>\d{1,3}(?:(?:,|\{,\}|\\,)\d{3}){1,6}(?![\d,])(?:\.\d{1,40})?|\d{1,40}(?:\.\d{1,40})?|(?<![\w.])\.\d{1,40})"
     r"|\\[dt]?frac\s?\{(?P<over>[^{}]{1,60})\}\s?\{(?P<under>[^{}]{1,60})\}"
     r"|\\(?:begin|end)\s?\{[^{}]{0,30}\}"
     r"|\\(?P<command>[a-zA-Z]+)"
     r"|(?P<word>[^\W\d_]+(?:['’][^\W\d_]+)?)"
     r"|\*\*|^[ \t]*[-*•][ \t]"  # bold type, and items of a list
-    r"|(?<!\\)(?P<sign>[-+*/=<>%^()×÷·−–≤≥≠≈→])",
+    r"|\\?(?P<percent>%)|(?<!\\)(?P<sign>[-+*/=<>^()×÷·⋅∙∗⁄−–≤≥≠≈→])",
     re.MULTILINE,
 )
 _NEW_LINE = re.compile(r"\n|\\\\")  # of text, or of LaTeX
-_SIGNS = {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-"}
+_SIGNS = {"×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "⁄": "/", "−": "-", "–": "-"}
 _COMMANDS = {
     "times": "*", "cdot": "*", "div": "/", "frac": "/", "dfrac": "/", "tfrac": "/", "le": "≤", "leq": "≤", "ge": "≥",
     "geq": "≥", "neq": "≠", "ne": "≠", "approx": "≈", "to": "→", "rightarrow": "→",
@@ -56,6 +56,8 @@ def words_in(text: str, start: int = 0) -> list[Word]:
     for place, (before, word) in enumerate(pairwise(words), start=1):
         if _NEW_LINE.search(text, before.end, word.start):
             words[place] = word._replace(begins_line=True)
+        elif word.value is not None and before.text == "x" and place > 1 and words[place - 2].value is not None:
+            words[place - 1] = before._replace(text="*")  # 3 x 4
     return words
 
 
@@ -67,14 +69,23 @@ def _words(text: str, start: int, end: int) -> Iterator[Word]:
             yield Word(_OPERATORS.get(word, word), found.start(), found.end(), _VALUES.get(word))
         elif kind == "number":
             yield Word(found[0], *found.span(), _value(found[0]))
-        elif kind == "sign":
-            yield Word(_SIGNS.get(found[0], found[0]), *found.span())
+        elif kind in ("sign", "percent"):
+            yield Word(_SIGNS.get(found[kind], found[kind]), *found.span())
         elif kind == "command" and found[kind] not in _LAYOUT:
             yield Word(_COMMANDS.get(found[kind], found[0]), *found.span())
         elif kind == "under":
-            yield from _words(text, *found.span("over"))
+            yield from _part(text, *found.span("over"))
             yield Word("/", found.end("over"), found.start("under"))
-            yield from _words(text, *found.span("under"))
+            yield from _part(text, *found.span("under"))
+
+
+def _part(text: str, start: int, end: int) -> Iterator[Word]:
+    """The words above or below a fraction's line, in parentheses if they are a calculation."""
+    words = list(_words(text, start, end))
+    is_calculation = len(words) > 2 and any(word.text in _OPERATORS.values() or word.text == "/" for word in words)
+    yield from [Word("(", start, start)] * is_calculation
+    yield from words
+    yield from [Word(")", end, end)] * is_calculation
 
 
 @lru_cache(10_000)

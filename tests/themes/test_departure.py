@@ -43,7 +43,7 @@ def test_a_calculation_is_compared_with_those_of_right_responses(text: str, rela
          "right - right = wrong"),
         ("3 * 4 = 12", "Step 1: 3 * 4 = 13", "miscalculates a product", "given * given = wrong"),
         (r"\frac{1}{3} + \frac{1}{2} = \frac{5}{6}", r"\frac{1}{3} + \frac{1}{2} = \frac{5}{5}",
-         "miscalculates a calculation", "right / given + right / right = right / right"),
+         "miscalculates a quotient and a sum", "right / given + right / right = right / right"),
         ("3 + 4 = 7\n7 - 9 = -2", "3 + 4 = 7\n7 - 9 = -2\n-2 - 1 = 3", "miscalculates a difference",
          "- right - wrong = given"),
         ("3 * 8 = 24, 24 - 4 = 20", "8 - 4 = 24, 24 + 4 = 28", "miscalculates a difference",
@@ -61,33 +61,6 @@ def test_signs_fractions_chains_and_neighboring_sentences(
 ) -> None:
     found = departure(wrong, "What about 3 and 4?", [right], None)
     assert (found.relation, found.calculation) == (relation, calculation)
-
-
-@pytest.mark.parametrize(
-    ("text", "result"),
-    [
-        ("It is 4 x 5 + 3 = 23", "23"),
-        ("3 boxes + 4 * 5 = 23", "23"),
-        ("30 apples - 4 * 6 = 6", "6"),
-        ("1 1/2 + 1 = 2.5", "2.5"),
-        (r"\(\sqrt{9} + 1 = 4\)", "4"),
-        ("20% * 50 = 10", "10"),
-        ("2^3 + 1 = 9", "9"),
-        ("(2 + 3) * 4 = 20", "20"),
-        ("0.2 + 0.3 = 50%", "50"),
-        ("2 * 3,000,000 = 6 million", "6"),
-        ("10 / 3 = 3.33", "3.33"),
-        ("1 / 0 = 5", "5"),
-        ("9 - 10 = -1\n-1 - 0 = -1", "-1"),
-        (r"\begin{aligned} 7 - 9 &= -2 \\\\ -2 - 1 &= -3 \end{aligned}, 7 - 9 = -2", "-3"),
-        ("9 * 9 = 81", "81"),
-    ],
-)
-def test_a_calculation_is_only_called_false_if_it_can_be_checked(text: str, result: str) -> None:
-    right = f"0 + {result} = {result}, 0 - 2 = -2"  # no result is new, so that only false calculations depart
-    wrong = f"{text}. Then 30 + 40 = {result}"
-    found = departure(wrong, "?", [right], None)
-    assert (found.relation, wrong[found.part]) == ("miscalculates a sum", f"30 + 40 = {result}")
 
 
 def test_a_right_calculation_whose_result_is_given_as_the_answer_is_marked() -> None:

@@ -18,7 +18,7 @@ from meds_openrlhf.themes.words import values_in, words_in
         ("- one item\n* 3 × 4 ÷ 2", "one item 3 * 4 / 2"),
         ("five plus 2 equals seven", "five + 2 = seven"),
         (r"\alpha and \circ", r"\alpha and \circ"),
-        (r"5\% of {20}", "5 of 20"),
+        (r"5\% of {20}", "5 % of 20"),
         (". , ; ! ?", ""),
     ],
 )
