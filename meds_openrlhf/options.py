@@ -49,8 +49,16 @@ def add_options(parser: argparse._ActionsContainer, target: Callable[..., Any], 
 
 def add_export_for(parser: argparse._ActionsContainer) -> None:
     """Add ``--export-for``, a `Trainer`."""
-    kinds = "what the exported file is for: lines of JSON for meds and trl, Parquet for verl (default: %(default)s)"
-    parser.add_argument("--export-for", choices=get_args(Trainer), default="meds", help=kinds)
+    kinds = "what the exported file is for: lines of JSON for meds and trl, Parquet for verl (default: meds)"
+    parser.add_argument("--export-for", choices=get_args(Trainer), help=kinds)
+
+
+def export_for(arguments: argparse.Namespace) -> Trainer:
+    """The trainer of ``--export-for``. Raises ConfigError if nothing is exported for it."""
+    if arguments.export_for is not None and arguments.export is None:
+        raise ConfigError("--export-for", arguments.export_for, "applies only with --export. Add it.")
+    trainer: Trainer = arguments.export_for or "meds"
+    return trainer
 
 
 def positive(text: str) -> int:

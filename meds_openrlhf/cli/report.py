@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meds_openrlhf.judge.settings import add_judge_options, judge_settings
-from meds_openrlhf.options import add_command, add_export_for
+from meds_openrlhf.options import add_command, add_export_for, export_for
 from meds_openrlhf.paths import RunPaths
 
 
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
             output,
             judge=judge,
             export=export,
-            trainer=arguments.export_for,
+            trainer=export_for(arguments),
             say=line.set_description_str,
             **files,
         )

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.atlas import RIGHT_FROM_DEFAULT, lay_out, open_dump, settings_of_atlas, skipped
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.errors import suggestion
-from meds_openrlhf.options import add_command, add_export_for, finite, pairs_of
+from meds_openrlhf.options import add_command, add_export_for, export_for, finite, pairs_of
+from meds_openrlhf.terminal import counted
 
 if TYPE_CHECKING:
     from meds_openrlhf.whatif.page import WhatIf
@@ -46,10 +47,14 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     """Print the page, and write it for programs."""
     from meds_openrlhf.outputs import STDOUT, require_outputs, write_output
+    from meds_openrlhf.report.export import require_suffix
     from meds_openrlhf.whatif.page import WhatIf
     from meds_openrlhf.whatif.visits import read_visits
 
     require_outputs({"--json": arguments.data, "--export": arguments.export and Path(arguments.export[1])})
+    trainer = export_for(arguments)
+    if arguments.export is not None:
+        require_suffix(Path(arguments.export[1]), trainer)
     with _folder_of(arguments) as folder:
         found = WhatIf(read_visits(folder))
         if arguments.export is not None:
@@ -78,7 +83,8 @@ def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace) -> None:
     methods = {method.name: method for method in found.methods}
     if name not in methods:
         raise ConfigError("--export", name, f"is not a method of the table. {suggestion(name, methods)}")
-    export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), arguments.export_for)
+    count = export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), export_for(arguments))
+    print(f"{file}: {counted(count, 'prompt')}", file=sys.stderr)
 
 
 _NAME_ANSWERS = "Name the answers' pattern with --answer-pattern, or a dump's column with --columns answer=NAME."

@@ -15,6 +15,12 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import prompt_key
 
 CHAT_MARKER = re.compile(r"<\|\w+\|>")  # of a chat template, <|im_end|>
+# How chat templates begin a turn: as sent, or as decoded without special tokens, which verl dumps.
+_TURNS = (
+    re.compile(r"<\|im_start\|>(system|user|assistant)\n"),
+    re.compile(r"<\|start_header_id\|>(system|user|assistant)<\|end_header_id\|>\n\n"),
+    re.compile(r"^(system|user|assistant)\n", re.MULTILINE),
+)
 
 
 def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
@@ -80,6 +86,21 @@ def without_template(texts: dict[str, str]) -> dict[str, str]:
     tail = os.path.commonprefix([text[::-1] for text in distinct])[::-1]  # noqa: RUF071
     tail = tail[tail.find("\n") :] if "\n" in tail else ""
     return {key: _plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}
+
+
+def messages_in(text: str) -> list[dict[str, str]]:
+    """The conversation of a prompt that a chat template has made, without the turn that it opens for the policy.
+
+    A text that no known template made, or in which nobody asks, is one message of a user.
+    """
+    for turn in _TURNS:
+        before, *parts = turn.split(text)
+        messages = [{"role": role, "content": _plain(said)} for role, said in zip(parts[::2], parts[1::2])]
+        if parts and not _plain(before) and messages[-1] == {"role": "assistant", "content": ""}:
+            asked = [message for message in messages[:-1] if message["content"]]
+            if any(message["role"] == "user" for message in asked):
+                return asked
+    return [{"role": "user", "content": text}]
 
 
 def _plain(text: str) -> str:

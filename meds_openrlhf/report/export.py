@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig
-from meds_openrlhf.data.prompt_texts import around_texts, ids_of_data_set, without_template
+from meds_openrlhf.data.prompt_texts import around_texts, ids_of_data_set, messages_in, without_template
 from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.suspects import Gradings
@@ -44,12 +44,19 @@ def keys_of(what: str, gradings: Gradings | None, themes: RunsThemes | None) -> 
     return {log.prompts[prompt] for log, rows in of_runs for prompt in np.unique(log.prompt[rows]).tolist()}
 
 
-def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path, trainer: Trainer) -> None:
-    """Write the prompts with these keys, each once, in the order of the logs.
+def require_suffix(output: Path, trainer: Trainer) -> None:
+    """Raise ConfigError if the file's name ends as another trainer's file would."""
+    kind, others = ("Parquet", (".json", ".jsonl")) if trainer == "verl" else ("lines of JSON", (".parquet",))
+    if output.suffix in others:
+        raise ConfigError("--export", str(output), f"for {trainer} are {kind}. Name a file that does not end so.")
+
+
+def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path, trainer: Trainer) -> int:
+    """Write the prompts with these keys, each once, in the order of the logs, and return how many they are.
 
     For ``trainer`` "meds", lines with ``id`` (the data set's, else the key), ``prompt`` and ``answer``; for "trl" the
     same with the prompt as a conversation; for "verl" Parquet with verl's columns. Raises ConfigError if a log
-    that has a prompt has no right answers, or as `write_output`.
+    that has a prompt has no right answers, or as `require_suffix` and `write_output`.
     """
     wanted, rows = set(keys), dict[str, dict[str, str]]()
     for log in logs:
@@ -58,14 +65,16 @@ def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path
         for key in (key for key in log.prompts if key in wanted and key not in rows):
             answer = log.truths[key]
             if answer is None:
-                hint = "has a log without right answers (data.label_key). Name another run."
+                hint = "has no right answers. Of a training they are data.label_key; of a dump, --columns truth=COLUMN."
                 raise ConfigError("RUN", str(log.paths.root), hint)
             rows[key] = {"id": ids.get(texts[key], key), "prompt": texts[key], "answer": answer}
+    require_suffix(output, trainer)
     write_output(output, _parquet(rows.values()) if trainer == "verl" else _lines(rows.values(), trainer), "--export")
+    return len(rows)
 
 
 def _lines(rows: Iterable[dict[str, str]], trainer: Trainer) -> bytes:
-    shown = (row if trainer == "meds" else {**row, "prompt": _conversation(row["prompt"])} for row in rows)
+    shown = (row if trainer == "meds" else {**row, "prompt": messages_in(row["prompt"])} for row in rows)
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in shown).encode("utf-8", "backslashreplace")
 
 
@@ -78,15 +87,11 @@ def _parquet(rows: Iterable[dict[str, str]]) -> bytes:
 def _of_verl(number: int, row: dict[str, str]) -> dict[str, Any]:
     return {
         "data_source": VERL_SOURCE,
-        "prompt": _conversation(row["prompt"]),
+        "prompt": messages_in(row["prompt"]),
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": row["answer"]},
         "extra_info": {"index": number, "id": row["id"]},
     }
-
-
-def _conversation(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
 
 
 def _without_template(log: RolloutLog, config: RunConfig | None) -> dict[str, str]:

@@ -26,7 +26,7 @@ from meds_openrlhf.outputs import STDOUT, require_output, require_outputs, write
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
-from meds_openrlhf.report.export import export_prompts, keys_of
+from meds_openrlhf.report.export import export_prompts, keys_of, require_suffix
 from meds_openrlhf.report.findings import as_markdown, findings_of
 from meds_openrlhf.report.page import render
 from meds_openrlhf.report.panels import panels_of
@@ -42,6 +42,7 @@ from meds_openrlhf.runs.settings import (
     names_of,
     planned_steps,
 )
+from meds_openrlhf.terminal import counted
 from meds_openrlhf.themes.grouping import ClusterTexts, Themes, by_departure
 from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.whatif.page import WhatIf
@@ -75,6 +76,8 @@ def write_report(
     """
     require_output(output, "--out")  # also if it is named as standard output is
     require_outputs({"--out": output, "--export": export and export[1], "--json": data, "--markdown": markdown})
+    if export is not None:
+        require_suffix(export[1], trainer)
     _require_folders(runs)
     names, limits = names_of(runs), (limits or Limits()).shared_by(len(runs))
     settings = [flat_settings(RunPaths(run)) for run in runs]
@@ -89,7 +92,9 @@ def write_report(
             raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained.")
     found = _find(runs, atlases, judge, say)
     if export is not None:
-        export_prompts(keys_of(export[0], found.gradings, found.themes), found.logs.values(), export[1], trainer)
+        keys = keys_of(export[0], found.gradings, found.themes)
+        count = export_prompts(keys, found.logs.values(), export[1], trainer)
+        print(f"{export[1]}: {counted(count, 'prompt')}", file=sys.stderr)
     say(f"writing {output}")
     page = _page(facts, compare_settings(settings), atlases, found, limits)
     details = [pack(atlas and details_of(atlas)) for atlas in atlases]

@@ -98,7 +98,9 @@ class WhatIf:
     def for_page(self) -> dict[str, Any]:
         """What the report shows: sentences, the first of which is the verdict, and the methods."""
         names = ("name", "words", "amplitude", "cosine", "seen_before", "solved", "changes_nothing")
-        methods = [{name: getattr(method, name) for name in names} for method in self.methods]
+        methods = [
+            {**{name: getattr(method, name) for name in names}, "amplitude": _shown(method)} for method in self.methods
+        ]
         return {"sentences": self.sentences(), "methods": methods}
 
     def as_text(self) -> str:
@@ -172,8 +174,7 @@ class WhatIf:
         without = ["--" if share is None else f"{share:.0%}" for share in shares]
         rows = [head, ["(none)", "0.00", "1.00", *without, "GRPO's advantages, as they are"]]
         for method in self.methods:
-            numbers = [method.amplitude, method.cosine]
-            cells = ["--" if number is None else f"{number:.2f}" for number in numbers]
+            cells = ["--" if number is None else f"{number:.2f}" for number in (_shown(method), method.cosine)]
             cells += ["--" if share is None else f"{share:.0%}" for share in (method.seen_before, method.solved)]
             here = "here" if self.visits.come_back or method.amplitude else "here, as no prompt comes back"
             nothing = f"changes nothing {here}: " if method.changes_nothing else ""
@@ -195,6 +196,13 @@ def shortened(text: str) -> str:
     """The beginning of a text, in a line."""
     line = " ".join(text.split())
     return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
+
+
+def _shown(method: Moved) -> float | None:
+    """A method's amplitude, and below `NOTHING` not one that is rounded up to it."""
+    if method.amplitude is None or not method.changes_nothing:
+        return method.amplitude
+    return min(method.amplitude, NOTHING - 0.01)
 
 
 def verdict_of(peak: collapse.Peak) -> str:

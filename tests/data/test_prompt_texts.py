@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from meds_openrlhf.config import MedsSettings, RunConfig
-from meds_openrlhf.data.prompt_texts import questions, texts_of_data_set, without_template
+from meds_openrlhf.data.prompt_texts import messages_in, questions, texts_of_data_set, without_template
 from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.memory.rows import prompt_key
 
@@ -37,3 +39,30 @@ def test_a_prompt_of_the_data_set_is_found_by_the_hash_of_what_engines_get(tmp_p
     key = prompt_key(f"Q: {rows[0]['prompt']}")
     assert questions([key, second], {}, framed) == {key: problems[0]}
     assert texts_of_data_set(RunConfig(config.meds, {**flags, "data.apply_chat_template": True})) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "conversation"),
+    [
+        ("What is 2*3?", [("user", "What is 2*3?")]),
+        (
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n",
+            [("system", "Be brief."), ("user", "2*3?")],
+        ),
+        ("system\nBe brief.\nuser\nWhat is\n2*3?\nassistant\n", [("system", "Be brief."), ("user", "What is\n2*3?")]),
+        (
+            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n2*3?<|eot_id|><|start_header_id|>assistant"
+            "<|end_header_id|>\n\n",
+            [("user", "2*3?")],
+        ),
+        (
+            "user\n1+1?\nassistant\n2\nuser\nAnd 2*3?\nassistant\n",
+            [("user", "1+1?"), ("assistant", "2"), ("user", "And 2*3?")],
+        ),
+        ("Who is the\nuser\nhere?", [("user", "Who is the\nuser\nhere?")]),
+        ("user\nassistant\n", [("user", "user\nassistant\n")]),
+        ("", [("user", "")]),
+    ],
+)
+def test_a_templates_prompt_is_a_conversation(text: str, conversation: list[tuple[str, str]]) -> None:
+    assert messages_in(text) == [{"role": role, "content": content} for role, content in conversation]

@@ -52,6 +52,20 @@ def test_other_trainers_read_their_own_form(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_file_is_named_as_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run", [kinds_of(2, 3)], truth="6").root
+    for options, message in (
+        (["--export", "1", "a.jsonl", "--export-for", "verl"], "--export=a.jsonl: for verl are Parquet. Name"),
+        (["--export", "1", "a.parquet", "--export-for", "trl"], "--export=a.parquet: for trl are lines of JSON. Name"),
+        (["--export-for", "trl"], "--export-for=trl: applies only with --export. Add it."),
+    ):
+        for command in ("report", "whatif"):
+            assert main([command, str(run), *options]) == 2
+            assert message in capsys.readouterr().err
+    assert main(["report", str(run), "--export", "1", str(tmp_path / "a.jsonl")]) == 0
+    assert f"{tmp_path / 'a.jsonl'}: 1 prompt\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("what", ["suspects", "unsolved"])
 def test_prompts_of_the_other_lists_are_written_too(what: str, tmp_path: Path) -> None:
     run, data = write_run(tmp_path / "run", [[*kinds_of(2, 3), *kinds_of(4, 7)]], truth="6"), tmp_path / "found.json"
@@ -67,7 +81,7 @@ def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) 
     for folder, theme, problem in (
         (run, "other", f"--export=other: is not a theme of the report. {known}"),
         (run, "3", "--export=3: is not"),
-        (run, "1", "has a log without right answers"),
+        (run, "1", "has no right answers"),
         (run, "²", "--export=²: is not"),
         (silent, "1", "There are none: no log has a text"),
     ):
