@@ -230,6 +230,8 @@ class RunFolder:
         root = self._paths.root
         if not root.exists() or (root.is_dir() and {path.name for path in root.iterdir()} <= {self._paths.lock.name}):
             return
+        if not root.is_dir():
+            raise ConfigError("--out", str(root), "is a file. Name a folder.")
         stored_config = load_config(self._paths.config) if self._paths.config.is_file() else None
         if stored_config is not None and not self._knows_answers:
             by_column, pattern = ANSWERS in stored_config.openrlhf, stored_config.meds.features.answer_pattern

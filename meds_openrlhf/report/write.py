@@ -89,7 +89,8 @@ def write_report(
     for run, atlas in zip(facts, atlases):
         if atlas is None and not run["history"]["steps"] and not run["evaluations"]["steps"]:
             problem = "has nothing to report yet: no finished step and no wrong answer"
-            raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained.")
+            others = "of rollouts that another program dumped, `meds atlas` makes one"
+            raise ConfigError("RUN", run["folder"], f"{problem}. Name the folder of a run that has trained; {others}.")
     found = _find(runs, atlases, judge, say)
     if export is not None:
         keys = keys_of(export[0], found.gradings, found.themes)
