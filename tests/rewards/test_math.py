@@ -62,6 +62,14 @@ def test_rewards_and_scores(name: str, rewards: list[float]) -> None:
         assert loaded(name).grading.equal is grading.equal  # one pool for all files
 
 
+def test_what_cannot_be_decided_is_wrong_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "equal", lambda gold, given: None)
+    result = loaded("math_signed").reward_func([f"{PROMPT}{RESPONSES[1]}", f"{PROMPT}no idea"], [PROMPT] * 2, ["7"] * 2)
+    assert result["rewards"].tolist() == [-1.0, -1.0]
+    assert result["extra_logs"]["undecided"].tolist() == [1.0, 0.0]
+    assert grading.verdict(RESPONSES[1], "7") == ("7", False)
+
+
 @pytest.mark.parametrize("before", ["", "<s>"])
 def test_only_the_response_counts(before: str) -> None:
     assert grading.responses([f"{before}{PROMPT}so {PROMPT}"], [PROMPT]) == [f"so {PROMPT}"]
