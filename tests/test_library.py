@@ -16,14 +16,13 @@ from meds_openrlhf.shaping.law import normalized
 REPOSITORY = Path(meds_openrlhf.__file__).parents[1]
 PROGRAM = """
 import sys
-from pathlib import Path
 for name in ("openrlhf", "ray", "deepspeed", "vllm"):
     sys.modules[name] = None  # cannot be imported
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 from meds_openrlhf.arithmetic.tiny_policy import build_char_tokenizer
 assert not torch.cuda.is_available()
-folder, tokenizer = Path(sys.argv[1]), build_char_tokenizer()
+tokenizer = build_char_tokenizer()
 torch.manual_seed(0)
 model = AutoModelForCausalLM.from_config(Qwen2Config(
     vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=6, num_attention_heads=2,
@@ -50,8 +49,8 @@ def test_the_example_shapes_the_rewards_of_repeated_mistakes(tmp_path: Path) -> 
     page = (REPOSITORY / "docs" / "library.md").read_text()
     example, law = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
     program = PROGRAM.format(example=example, law=law)
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", program]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     first, _, third, stored, fourth, fifth = finished.stdout.splitlines()
     assert first == "0.0000 0.0000 0.0000 0.0000 1.0000 0.0000"
