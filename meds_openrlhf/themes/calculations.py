@@ -38,9 +38,10 @@ _BEFORE = re.compile(
 )
 # Words behind which a number is not where a calculation begins: "half of 10 + 2", "week 1 - 40".
 _NO_BEGINNING = frozenset((
-    "by", "day", "divided", "dozen", "half", "level", "log", "minus", "mod", "month", "multiplied", "no", "number",
-    "of", "over", "part", "per", "plus", "problem", "quarter", "question", "root", "round", "step", "third", "times",
-    "to", "week", "year",
+    "average", "by", "cube", "day", "divided", "double", "dozen", "half", "hundred", "level", "log", "million", "minus",
+    "mod", "month", "multiplied", "negative", "no", "number", "of", "over", "part", "per", "plus", "problem", "product",
+    "quarter", "question", "root", "round", "square", "step", "sum", "third", "thousand", "thrice", "times", "to",
+    "triple", "twice", "week", "year",
 ))  # fmt: skip
 _MEASURES = (
     r"(?:percent|dozen|hundred|thousand|million|billion|cents?|dollars?|days?|weeks?|months?|years?|hours?|hrs?|h|minutes?"
@@ -49,7 +50,9 @@ _MEASURES = (
 )
 # What makes another number of a result: more digits, a unit, a factor.
 _GOES_ON = re.compile(
-    rf"\w|[.,]\d|\s*(?:[(\[^²³!%°/×÷·⋅+±…~]|\*(?!\*)|\\(?![)\]\\]|(?:boxed|q?quad|implies|[Rr]ightarrow|therefore|end)\b)|\.\.|x\s*\\?\$?\d|{_MEASURES}\b)",
+    r"\w|[.,]\d|\s*(?:[(\[^²³!%°/×÷·⋅+±…~]|\*(?!\*)|\.\.|x\s*\\?\$?\d"
+    r"|\\(?![)\]\\]|(?:boxed|q?quad|implies|[Rr]ightarrow|therefore|end)\b)"
+    rf"|{_MEASURES}\b)",
     re.IGNORECASE,
 )
 
@@ -115,7 +118,7 @@ def _holds(text: str, words: Sequence[Word], equals: int, results: tuple[Fractio
     begin = opening.start() if opening else begin
     end += text[begin:end].count("{") > text[begin:end].count("}") and text[end : end + 1] == "}"
     written = text[begin:end]
-    is_plain = _CHECKED.fullmatch(written) and not _TWO_DIVISIONS.search(written)
+    is_plain = _CHECKED.fullmatch(written) and not _TWO_DIVISIONS.match(written)
     is_sum = words[equals].text == "=" or equals == 3  # "from 3 - 5 - 2 is" is no calculation
     value = _value(words[:equals]) if is_plain and is_sum and _stands_alone(text, begin, end) else None
     if value is None:
