@@ -45,7 +45,7 @@ _NO_BEGINNING = frozenset((
 ))  # fmt: skip
 _MEASURES = (
     r"(?:percent|dozen|hundred|thousand|million|billion|cents?|dollars?|days?|weeks?|months?|years?|hours?|hrs?|h|minutes?"
-    r"|mins?|seconds?|secs?|s|kg|grams?|g|km|meters?|metres?|m|cm|mm|liters?|litres?|ml|l|miles?|feet|foot|ft|inch(?:es)?"
+    r"|mins?|seconds?|secs?|s|kg|grams?|g|km|met(?:er|re)s?|m|cm|mm|lit(?:er|re)s?|ml|l|miles?|feet|foot|ft|inch(?:es)?"
     r"|yards?|pounds?|lbs?|ounces?|oz|k|remainder|mod|modulo|or|r)"
 )
 # What makes another number of a result: more digits, a unit, a factor.
