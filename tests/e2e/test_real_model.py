@@ -48,4 +48,4 @@ def test_the_published_model_is_trained_with_its_template(tmp_path: Path, cluste
     assert rows.schema.field("layer_logits").type.list_size == 30
     assert rows.num_rows == (log["answer"].notna() & ~log["correct"]).sum() > 0
     page = finished([*MEDS, "whatif", str(run.paths.root)])
-    assert "pass_at_k" in page.stdout
+    assert "pass-at-k" in page.stdout
