@@ -4,8 +4,8 @@
     python examples/smollm2.py convert assets/smollm2-135m/published    # the model alone, as published
     python examples/smollm2.py prepare assets/smollm2-135m              # a supervised start, and problems to train on
 
-`make real` prepares, trains and writes the report (docs/real-model.md). The package has the weights
-in four bits (Q4_1, Apache-2.0), so this is not quite the published model.
+`make real` prepares, trains and writes the report (docs/real-model.md). The package has the weights in four bits (Q4_1,
+Apache-2.0), so this is not quite the published model.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
             drawn = list(itertools.islice(problems(task, TRAINED_SEED, starts=False), max(places) + 1))
             trained += [drawn[place] for place in places]
             asked = {problem.question for problem in trained}  # some short sums come up twice
-            others = (one for one in problems(task, HELD_OUT_SEED + seed, starts=False) if one.question not in asked)
-            held_out += itertools.islice(others, HELD_OUT)
+            fresh = problems(task, HELD_OUT_SEED + seed, starts=False)
+            held_out += itertools.islice((problem for problem in fresh if problem.question not in asked), HELD_OUT)
         write_problems(folder / "eval.jsonl", held_out, len(trained))
         write_problems(folder / "train.jsonl", trained, 0)
     print(f"{folder}: a policy, and problems to train on and to evaluate with")

@@ -107,16 +107,18 @@ def _part(paths: RunPaths, role: str, name: str) -> Path:
 
 def type_saved(paths: RunPaths, tag: str) -> str | None:
     """Return the type that the policy of the checkpoint ``tag`` was trained in, bf16 or fp32; None if no file tells."""
-    folder = _part(paths, ROLES[0], tag)
-    parts = [OPTIMIZER_PART.fullmatch(file.name) for file in folder.iterdir()] if folder.is_dir() else []
-    return next(("bf16" if part[1] else "fp32" for part in parts if part), None)
+    parts = _optimizer_parts(_part(paths, ROLES[0], tag))
+    return ("bf16" if parts[0][1] else "fp32") if parts else None
 
 
 def ranks_saved(paths: RunPaths, tag: str) -> dict[str, int]:
     """Return how many ranks of policy and critic saved their part of the optimizer in the checkpoint ``tag``."""
     folders = {name: _part(paths, role, tag) for name, role in zip(("policy", "critic"), ROLES)}
-    parts = {
-        role: sum(1 for file in folder.iterdir() if OPTIMIZER_PART.fullmatch(file.name)) if folder.is_dir() else 0
-        for role, folder in folders.items()
-    }
-    return {role: count for role, count in parts.items() if count}
+    counts = {role: len(_optimizer_parts(folder)) for role, folder in folders.items()}
+    return {role: count for role, count in counts.items() if count}
+
+
+def _optimizer_parts(folder: Path) -> list[re.Match[str]]:
+    """The names of the files of a role's checkpoint in which its ranks saved the optimizer."""
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    return [part for part in map(OPTIMIZER_PART.fullmatch, names) if part]

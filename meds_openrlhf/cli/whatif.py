@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.atlas import RIGHT_FROM_DEFAULT, lay_out, open_dump, settings_of_atlas, skipped
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.errors import suggestion
-from meds_openrlhf.options import add_command, add_export_for, export_for, finite, pairs_of
+from meds_openrlhf.options import Trainer, add_command, add_export_for, export_for, finite, pairs_of
 from meds_openrlhf.terminal import counted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     with _folder_of(arguments) as folder:
         found = WhatIf(read_visits(folder))
         if arguments.export is not None:
-            _export(found, folder, arguments)
+            _export(found, folder, arguments, trainer)
     print(found.as_text(), end="", file=sys.stderr if arguments.data == STDOUT else sys.stdout)
     if arguments.data is not None:
         text = json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n"
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
     return 0
 
 
-def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace) -> None:
+def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace, trainer: Trainer) -> None:
     from meds_openrlhf.paths import RunPaths
     from meds_openrlhf.report.export import export_prompts
     from meds_openrlhf.rollouts.run import read_log
@@ -83,7 +83,7 @@ def _export(found: WhatIf, folder: Path, arguments: argparse.Namespace) -> None:
     methods = {method.name: method for method in found.methods}
     if name not in methods:
         raise ConfigError("--export", name, f"is not a method of the table. {suggestion(name, methods)}")
-    count = export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), export_for(arguments))
+    count = export_prompts(methods[name].prompts, [read_log(RunPaths(folder))], Path(file), trainer)
     print(f"{file}: {counted(count, 'prompt')}", file=sys.stderr)
 
 

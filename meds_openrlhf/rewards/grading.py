@@ -148,8 +148,8 @@ def scored(
     import torch
 
     verdicts = [verdict(response, label) for response, label in zip(responses(queries, prompts), labels, strict=True)]
-    scores = torch.tensor([float(one or 0) for one in verdicts])
-    undecided = torch.tensor([float(one is None) for one in verdicts])
+    scores = torch.tensor([float(found or 0) for found in verdicts])
+    undecided = torch.tensor([float(found is None) for found in verdicts])
     return {"rewards": scores, "scores": scores, "extra_logs": {"undecided": undecided}}
 
 

@@ -214,7 +214,8 @@ def _names(theme: NDArray[np.int64], departures: Sequence[Sequence[Departure]], 
     everywhere = sum(having, Counter())
     names: list[str] = []
     for some, counts in zip(members, having):
-        relation, calculation = _usual([one.relation for one in some], 2), _usual([one.calculation for one in some])
+        relation = _usual([departure.relation for departure in some], 2)
+        calculation = _usual([departure.calculation for departure in some])
         telling = _telling(counts, everywhere, len(some), sum(map(len, members)) - len(some))
         known = "" if relation == NO_CALCULATION else relation or (calculation and "calculates")
         plain = ": ".join(part for part in (known, calculation) if part)

@@ -53,6 +53,11 @@ class WhatIf:
         return collapse.pass_by_step(self.visits)
 
     @property
+    def is_filtered(self) -> bool:
+        """Whether every logged group has a right response, as dynamic filtering leaves them."""
+        return bool((self.visits.right > 0).all())
+
+    @property
     def answered(self) -> int:
         """The number of responses with a final answer."""
         return int((self.visits.answer != NONE).sum())
@@ -120,7 +125,7 @@ class WhatIf:
             unknown = "No prompt is visited twice, so nothing can be said of what comes back or of a peak."
             return [unknown, *self._pairs(), *self._spent()]
         verdict = verdict_of(self.peak)
-        if (self.visits.right > 0).all():
+        if self.is_filtered:
             verdict = (
                 "Every logged group has a right response, as dynamic filtering leaves them, so a fall of "
                 f"pass@{self.peak.k} would not show in this log."
@@ -160,8 +165,8 @@ class WhatIf:
         return [f"{idle}; {solved:.0%} of the update went to prompts that were solved in most earlier visits."]
 
     def _curve(self) -> str:
-        """pass@k over the steps as a line of blocks, pass@1 if all groups are known to have a right response."""
-        most = 1 if (self.visits.right > 0).all() else collapse.usual_size(self.visits)
+        """pass@k over the steps as a line of blocks, pass@1 of a filtered log, in which pass@k is 1."""
+        most = 1 if self.is_filtered else collapse.usual_size(self.visits)
         steps = sorted(self.passes)
         values = np.array([self.passes[step][most] for step in steps])
         parts = np.array_split(values, min(len(values), WIDEST))
