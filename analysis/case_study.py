@@ -30,6 +30,7 @@ from meds_openrlhf.options import folders, option
 from meds_openrlhf.rollouts.features import LOGIT_PRESETS, labels_of_feature, own_transform, wrong_rows
 from meds_openrlhf.rollouts.run import prompt_codes
 from meds_openrlhf.stats.presentation import markdown
+from meds_openrlhf.terminal import in_a_line
 
 NO_ANSWER = "(none)"
 COLUMNS = ("prompt_text", "answer")  # of the log
@@ -203,8 +204,7 @@ def draw(case: Case) -> Figure:
 
 
 def _shortened(answer: str) -> str:
-    line = " ".join(answer.split()).replace("$", "")
-    return line if len(line) <= LONGEST_ANSWER else f"{line[: LONGEST_ANSWER - 1]}…"
+    return in_a_line(answer.replace("$", ""), LONGEST_ANSWER)
 
 
 main = Command("case_study", __doc__, analyze)

@@ -36,7 +36,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.features import SINGLE, own_transform
 from meds_openrlhf.runs.metrics import logged_curves
 from meds_openrlhf.stats.presentation import draw_curves, markdown, shown, write_figure, write_numbers
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 CONFIGS, RUNS, SAMPLES, DATA, OUT = map(Path, ("configs", "runs", "eval", "data", "paper"))
 ABLATIONS = CONFIGS / "ablations.yaml"

@@ -34,7 +34,7 @@ from meds_openrlhf.memory.shard import MemoryShard, ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, write_format
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import sample_texts, write_rollouts
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 LAYERS, SAMPLES = 28, 16  # SAMPLES: rollouts of a prompt in a step
 NOISY = ("policy_loss", "meds/eigen_ratio_all", "meds/eigen_ratio_step", "meds/eigen_ratio_right_step")

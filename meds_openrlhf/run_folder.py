@@ -13,7 +13,7 @@ from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.recorder import forget_after
 from meds_openrlhf.runtime.ray_connection import require_lasting_in_job
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 
 def run_paths_of(config: RunConfig) -> RunPaths:

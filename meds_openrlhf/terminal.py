@@ -75,6 +75,16 @@ def counted(number: float, noun: str) -> str:
     return f"{number if number % 1 else int(number):,} {noun}{'' if number == 1 else 's'}"
 
 
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning with an ellipsis, ``most`` characters in all."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def in_a_line(text: str, most: int) -> str:
+    """`cut`, with every white space as a blank."""
+    return cut(" ".join(text.split()), most)
+
+
 class RunConsole:
     """Writes lines to ``stream``; ``clock`` gives seconds."""
 

@@ -18,7 +18,7 @@ from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import iterate_samples
 from meds_openrlhf.runs.metrics import late_mean
 from meds_openrlhf.stats.estimates import pass_at_k
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from studies.study import AT_EQUAL, PASS_AT, Key, Run, Study
 
 EQUAL = np.linspace(0.1, 0.4, 61)  # pass@1 at which pass@k is compared

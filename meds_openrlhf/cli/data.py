@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.cli.quiet import quiet_start
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.config.loader import value_of
 from meds_openrlhf.data.catalog import CATALOG, TRAINING_FILE, find_sets

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.cli.quiet import quiet_start
 from meds_openrlhf.options import add_command
 
 if TYPE_CHECKING:

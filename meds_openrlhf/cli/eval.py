@@ -13,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meds_openrlhf.cli.train import quiet_start
+from meds_openrlhf.cli.quiet import quiet_start
 from meds_openrlhf.evaluation.request import MAX_TOKENS, Request
 from meds_openrlhf.options import add_command, add_trust
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.config import ConfigError, MedsSettings
 from meds_openrlhf.config.loader import parse_overrides
 from meds_openrlhf.options import add_command
-from meds_openrlhf.terminal import aligned
+from meds_openrlhf.terminal import aligned, in_a_line
 
 if TYPE_CHECKING:
     from meds_openrlhf.memory.stored import Overview
@@ -157,8 +157,7 @@ def _as_text(overview: Overview, texts: dict[str, str], preset: str) -> str:
         facts["successes"] = f"{overview.visits} visits of {overview.visited} prompts, {overview.solved} solved"
     table = [("size", "share", "steps", "verdict", "prompt")]
     for cluster in overview.biggest:
-        text = " ".join(texts.get(cluster.prompt, "").split())
-        text = text if len(text) <= TEXT_WIDTH else f"{text[: TEXT_WIDTH - 1]}…"
+        text = in_a_line(texts.get(cluster.prompt, ""), TEXT_WIDTH)
         verdict, span = "right" if cluster.correct else "wrong", f"{cluster.first_step}-{cluster.last_step}"
         table.append((str(cluster.size), f"{cluster.share:.0%}", span, verdict, f"{cluster.prompt}  {text}"))
     biggest = f"\n\n{aligned(table, '>><<<')}" if overview.biggest else ""

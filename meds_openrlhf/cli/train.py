@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meds_openrlhf.cli.data import make_arithmetic
+from meds_openrlhf.cli.quiet import quiet_start
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.options import add_command
 from meds_openrlhf.paths import RunPaths
@@ -55,20 +57,6 @@ def train(config: RunConfig, *, resume: bool, verbose: bool, cluster: str | None
 
     run_training(config, resume=resume, verbose=verbose, console=console, cluster=cluster)
     console.done(config.meds.run_dir)
-
-
-def quiet_start(verbose: bool) -> None:
-    """Silence what the libraries print while they load, which does not concern the user's run."""
-    if verbose:
-        return
-    import logging
-    import warnings
-
-    warnings.filterwarnings("ignore")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # it resets a level
 
 
 def add_plan(subparsers: Any) -> None:
@@ -138,7 +126,6 @@ def run_demo(arguments: argparse.Namespace, overrides: list[str]) -> int:
     Make arithmetic problems and a tiny policy, train it with memory-enhanced reward shaping, and write a report. Takes
     the same settings as `meds train`.
     """
-    from meds_openrlhf.cli import data  # late: it imports this module
     from meds_openrlhf.runtime import devices
 
     run_dir = f"runs/demo-{datetime.now():%Y%m%d-%H%M%S}"
@@ -148,7 +135,7 @@ def run_demo(arguments: argparse.Namespace, overrides: list[str]) -> int:
     dataset = config.openrlhf.get("data.prompt_dataset")
     if dataset is None:
         raise ConfigError("data.prompt_dataset", None, f"not set in {arguments.config}. Name the file to make.")
-    data.make_arithmetic(Path(dataset).parent)
+    make_arithmetic(Path(dataset).parent)
     train(config, resume=False, verbose=False)
     from meds_openrlhf.report import write_report
 
@@ -161,7 +148,7 @@ def run_demo(arguments: argparse.Namespace, overrides: list[str]) -> int:
 def summarize(paths: RunPaths) -> str:
     """The report's table of first and last steps for the console, and the paths of the run's files."""
     from meds_openrlhf.runs.metrics import WINDOW, summary_of
-    from meds_openrlhf.tracking.step_log import StepLog
+    from meds_openrlhf.step_log import StepLog
 
     steps = StepLog(paths.metrics).read()
     if not steps:

@@ -14,7 +14,7 @@ from typing import Any
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.doctor.checks import Finding
 from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
-from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL
+from meds_openrlhf.step_log import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.trackers import NOWHERE
 
 # Of a recipe: its parallelism, LoRA, batches by tokens, correction and engines; but not what follows from its size.
@@ -67,7 +67,7 @@ def train_tiny_policy(folder: Path, check: str, nodes: int, ranks: int, flags: d
     """Train two steps on ``ranks`` of each node, and compare the log-probs of engines and policy."""
     from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
     from meds_openrlhf.paths import RunPaths
-    from meds_openrlhf.tracking.step_log import StepLog
+    from meds_openrlhf.step_log import StepLog
 
     here, prompts = Path(__file__).parent, PROMPTS_OF_A_RANK * nodes * ranks
     widths = [int(flags.get(f"{part}.tensor_parallel_size") or 1) for part in ("ds", "vllm")]

@@ -32,7 +32,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_step, rollout_table, write_rollouts
 from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.runs.settings import ANSWERS
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 ENOUGH = 1_000  # rollouts at the beginning in which final answers are looked for in several ways
 

@@ -19,6 +19,7 @@ from meds_openrlhf.rollouts.clusters import ClusteredRows, rows_of_log, rows_of_
 from meds_openrlhf.rollouts.run import NONE, RolloutLog, read_log
 from meds_openrlhf.rollouts.texts import ResponseText
 from meds_openrlhf.runs.settings import config_of
+from meds_openrlhf.terminal import cut
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +139,11 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         seen = slice(visit_ends[number], visit_ends[number + 1])
         used, numbered = np.unique(answer[of_prompt], return_inverse=True)
         known = [log.answers[code] for code in used.tolist() if code != NONE]
+        truth = log.answers[right[number]] if number in right else log.truths.get(key)
         entry = {
             "key": key,
             "text": cut(atlas.texts.get(key, ""), atlas.limits.prompt_characters),
-            "right": cut(log.answers[right[number]] if number in right else log.truths.get(key), most),
+            "right": truth if truth is None else cut(truth, most),
             "visit": np.searchsorted(seen_columns[0][seen], rows.step[of_prompt]).tolist(),
             "labels": rows.label[of_prompt].tolist(),
             "first_right": int((~rows.correct[of_prompt]).sum()),
@@ -151,8 +153,3 @@ def _prompt_tables(atlas: Atlas) -> dict[str, list[Any]]:
         }
         entries.append(entry)
     return {name: [entry[name] for entry in entries] for name in entries[0]}
-
-
-def cut(text: str | None, most: int) -> str | None:
-    """The first ``most`` characters of a text; None stays None."""
-    return text if text is None or len(text) <= most else f"{text[: most - 1]}…"

@@ -12,7 +12,7 @@ import numpy as np
 from meds_openrlhf.report.suspects import Gradings
 from meds_openrlhf.report.themes import RunsThemes
 from meds_openrlhf.rollouts.run import NONE, RolloutLog
-from meds_openrlhf.terminal import counted
+from meds_openrlhf.terminal import counted, in_a_line
 
 _LISTED = 20  # suspects, prompts and themes in Markdown
 _CHARACTERS = 300  # of a text in Markdown
@@ -127,8 +127,7 @@ def _plain(text: str) -> str:
 
 def _code(text: str) -> str:
     """A text as inline code, on a line and shortened, whatever backticks it has."""
-    line = " ".join(text.split()) or "(empty)"
-    line = line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}…"
+    line = in_a_line(text, _CHARACTERS) or "(empty)"
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from meds_openrlhf.runs.catalog import CHARTS, PASS_AT_K, UNANSWERED
 
 _SKIPPED = r"rollout/num_samples|eval_num_samples|generated_samples"
-_OTHERS = "All other metrics"
 
 
 @dataclass(frozen=True)
@@ -16,6 +15,7 @@ class Panel:
     """A chart: ``series`` are metrics with their names in the legend; ``unit``, ``form``, ``hint`` as in the catalog.
 
     ``source``: "steps" or "evaluations". ``off``: the metrics that are hidden until the reader switches them on.
+    ``folded``: the group is closed until the reader opens it.
     """
 
     group: str
@@ -26,6 +26,7 @@ class Panel:
     source: str = "steps"
     hint: str = ""
     off: list[str] = field(default_factory=list)
+    folded: bool = False
 
 
 def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
@@ -41,7 +42,7 @@ def panels_of(steps: set[str], evaluations: set[str]) -> list[Panel]:
     of_evaluations = _of_evaluations(evaluations)
     drawn = {name for panel in known + of_evaluations for name, _ in panel.series}
     others = [
-        Panel(_OTHERS, name, [(name, name)], source=source)
+        Panel("All other metrics", name, [(name, name)], source=source, folded=True)
         for source, names in (("steps", steps), ("evaluations", evaluations))
         for name in sorted(names - drawn)
         if not re.fullmatch(_SKIPPED, name)

@@ -16,7 +16,7 @@ from meds_openrlhf.report.clusters import right_places
 from meds_openrlhf.report.details import parts_of, spread
 from meds_openrlhf.rollouts.run import NONE
 from meds_openrlhf.rollouts.texts import ResponseText
-from meds_openrlhf.stats.estimates import joint_intervals
+from meds_openrlhf.stats.estimates import LEVEL, joint_intervals
 from meds_openrlhf.themes.departure import Departure
 from meds_openrlhf.themes.grouping import NO_THEME, ClusterTexts, PromptTexts, Themes, by_departure
 
@@ -58,10 +58,11 @@ class RunsThemes:
 
     def for_page(self) -> dict[str, Any]:
         """What the page shows: for each run the theme of each listed cluster, counts, changes and examples."""
-        return {"names": self.names, "runs": [self._for_page(run) for run in self.runs]}
+        runs = [self._for_page(run) for run in self.runs]
+        return {"names": self.names, "level": LEVEL, "most_examples": EXAMPLES, "runs": runs}
 
     def _for_page(self, run: RunThemes) -> dict[str, Any]:
-        of_listed = {"of": run.of[run.atlas.listed].tolist(), "ends": run.ends.tolist()}
+        of_listed = {"of": run.of[run.atlas.listed].tolist(), "ends": run.ends.tolist(), "part": part_of(run.ends)}
         counts = _counts(run.rollouts, len(run.ends), len(self.names))
         return {**of_listed, **counts, "change": run.change, "examples": run.examples}
 
@@ -181,8 +182,13 @@ def _by_period(atlas: Atlas, theme: NDArray[np.int64]) -> tuple[pd.DataFrame, ND
     return pd.DataFrame({"prompt": prompts, "period": np.searchsorted(ends, log.step), **columns}), ends
 
 
+def part_of(ends: NDArray[np.int64]) -> int:
+    """How many of the periods are a run's start, and as many its end."""
+    return max(len(ends) // PART, 1)
+
+
 def _start_and_end(rollouts: pd.DataFrame, ends: NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    part = max(len(ends) // PART, 1)
+    part = part_of(ends)
     return rollouts[rollouts["period"] < part], rollouts[rollouts["period"] >= len(ends) - part]
 
 

@@ -24,7 +24,7 @@ from meds_openrlhf.judge.settings import JudgeSettings
 from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import STDOUT, require_output, require_outputs, write_output
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.report.atlas import Atlas, Limits, cut, read_atlas, tables_of
+from meds_openrlhf.report.atlas import Atlas, Limits, read_atlas, tables_of
 from meds_openrlhf.report.details import details_of
 from meds_openrlhf.report.export import export_prompts, keys_of, require_suffix
 from meds_openrlhf.report.findings import as_markdown, findings_of
@@ -42,9 +42,9 @@ from meds_openrlhf.runs.settings import (
     names_of,
     planned_steps,
 )
-from meds_openrlhf.terminal import counted
+from meds_openrlhf.step_log import StepLog
+from meds_openrlhf.terminal import counted, cut
 from meds_openrlhf.themes.grouping import ClusterTexts, Themes, by_departure
-from meds_openrlhf.tracking.step_log import StepLog
 from meds_openrlhf.whatif.page import WhatIf
 from meds_openrlhf.whatif.visits import read_visits
 
@@ -212,7 +212,9 @@ def _for_page(gradings: Gradings, limits: Limits) -> dict[str, Any]:
             "answer": limits.answer_characters,
             "truth": limits.answer_characters,
         }
-        return {name: cut(value, most[name]) if name in most else value for name, value in asdict(entry).items()}
+        return {
+            name: cut(value, most[name]) if value and name in most else value for name, value in asdict(entry).items()
+        }
 
     return {
         "suspects": [shown(suspect) for suspect in suspects[:_SHOWN]],

@@ -18,7 +18,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import rollout_table, sample_texts, write_rollouts
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.rollouts.texts import ResponseReader, ResponseText
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 BIGGEST = 10  # clusters
 PENALTY_BINS = 20

@@ -15,7 +15,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runs.catalog import SUMMARY
 from meds_openrlhf.runs.settings import names_of
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 DIGITS = 6  # significant digits of a value
 MOST_METRICS = 2_000

@@ -1,1 +1,1 @@
-"""A run's output for its user: step metrics, and what sends them to dashboards."""
+"""A run's metrics on dashboards: the trackers, and what sends a finished or running run to them."""

@@ -22,7 +22,7 @@ from meds_openrlhf.config.errors import how_to_install
 from meds_openrlhf.files import open_file, open_own
 from meds_openrlhf.locks import try_lock
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import whole_lines
+from meds_openrlhf.step_log import whole_lines
 from meds_openrlhf.tracking.trackers import STREAMS, TRACKERS, RunLine, TrackedRun, Tracker, abandon
 
 POLL_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS = 1.0, 20.0, 60.0

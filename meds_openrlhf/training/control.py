@@ -9,7 +9,7 @@ import ray
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime.ray_connection import WITHOUT_TENSORS, this_node
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 
 @dataclass(frozen=True)

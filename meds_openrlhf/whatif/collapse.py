@@ -55,9 +55,14 @@ class Peak:
     pass1_rise: float
 
     @property
+    def is_told(self) -> bool:
+        """Whether there are enough steps for a window before that of the end."""
+        return self.steps >= 2 * WINDOW
+
+    @property
     def collapses(self) -> bool:
         """Whether the interval is above 0."""
-        return self.interval[0] > 1e-9
+        return self.is_told and self.interval[0] > 1e-9
 
 
 def recurrence_of(visits: Visits) -> Recurrence | None:

@@ -11,13 +11,13 @@ import numpy as np
 
 from meds_openrlhf.rollouts.run import NONE
 from meds_openrlhf.shaping.method import Floats
-from meds_openrlhf.terminal import aligned, counted
+from meds_openrlhf.terminal import aligned, counted, in_a_line
 from meds_openrlhf.whatif import collapse
 from meds_openrlhf.whatif.methods import CANDIDATES, NOTHING, Moved, baseline_of, moved_by, shares_of
 from meds_openrlhf.whatif.visits import Visits
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-WIDEST = 72  # characters of the curve
+WIDEST = 72  # characters of the curve, and of a prompt
 LISTED = 3  # prompts of the method that changes most
 
 
@@ -101,12 +101,12 @@ class WhatIf:
         }
 
     def for_page(self) -> dict[str, Any]:
-        """What the report shows: sentences, the first of which is the verdict, and the methods."""
+        """What the report shows: sentences, of which the first is the verdict, and methods."""
         names = ("name", "words", "amplitude", "cosine", "seen_before", "solved", "changes_nothing")
         methods = [
             {**{name: getattr(method, name) for name in names}, "amplitude": _shown(method)} for method in self.methods
         ]
-        return {"sentences": self.sentences(), "methods": methods}
+        return {"sentences": self.sentences(), "methods": methods, "nothing": NOTHING}
 
     def as_text(self) -> str:
         """The page for a terminal."""
@@ -193,14 +193,8 @@ class WhatIf:
             return []
         most = max(moving, key=lambda method: method.amplitude or 0.0)
         texts = dict(zip(self.visits.prompts, self.visits.texts))
-        rows = [[f"{share:.0%}", shortened(texts[key])] for key, share in list(most.prompts.items())[:LISTED]]
+        rows = [[f"{share:.0%}", in_a_line(texts[key], WIDEST)] for key, share in list(most.prompts.items())[:LISTED]]
         return [f"what {most.name}, which moves them farthest, changes by prompt\n{aligned(rows, '><')}"]
-
-
-def shortened(text: str) -> str:
-    """The beginning of a text, in a line."""
-    line = " ".join(text.split())
-    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
 def _shown(method: Moved) -> float | None:
@@ -212,7 +206,7 @@ def _shown(method: Moved) -> float | None:
 
 def verdict_of(peak: collapse.Peak) -> str:
     """Say whether a run collapses, and which checkpoint to keep."""
-    if peak.steps <= collapse.WINDOW:
+    if not peak.is_told:
         few = f"{counted(peak.steps, 'step')} are too few to say where pass@{peak.k} peaks"
         return f"{few}; it takes {2 * collapse.WINDOW}."
     points, low, high = (round(100 * value) + 0.0 for value in (peak.fall, *peak.interval))

@@ -22,7 +22,7 @@ from meds_openrlhf.memory.stored import open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import write_rollouts
 from meds_openrlhf.shaping.penalty import cluster_penalty
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.judge.judge_server import Request, Response
 from tests.memory.written import WrittenMemory
 

@@ -16,7 +16,7 @@ import pytest
 
 from analysis import case_study, cost, eigen_ratio, known_mistakes, paper
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.analysis.runs import COMMAND, judge, write_arithmetic_run, write_tiny
 from tests.judge.judge_server import judge_server
 

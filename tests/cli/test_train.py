@@ -13,7 +13,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.runtime import devices
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from meds_openrlhf.training.start import placing
 from tests.cli.conftest import Meds
 from tests.failing import failing

@@ -16,7 +16,7 @@ import pytest
 
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 # Of a run by `command`: 16 prompts, 4 a step, 2 episodes; 8 responses to each prompt.
 EPOCH = 4

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL
+from meds_openrlhf.step_log import LARGEST_VLLM_KL
 from tests.e2e.conftest import command, finished
 from tests.e2e.runs import Run, require_memory_at_work
 
@@ -50,6 +50,7 @@ class AgentExecutor(MultiTurnAgentExecutor):
 """
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize("asynchronous", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_an_agent_that_raises_ends_the_run_with_its_error(
     assets: Path, cluster: str, tmp_path: Path, asynchronous: str

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.memory.stored import open_memory, verify_memory
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import MEDS, finished
 from tests.fuzz.kinds import unpack_killed_run
 
 
+@pytest.mark.fault
 def test_a_killed_run_of_an_earlier_version_is_resumed(
     tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

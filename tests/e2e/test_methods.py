@@ -17,7 +17,7 @@ from meds_openrlhf.memory.successes import Successes
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report import write_report
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import REPOSITORY, command, finish, start
 from tests.e2e.runs import Run, ray_process, read_memory, wait_for_step
 

@@ -8,7 +8,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import command, environment, finish, start
 
 pytestmark = pytest.mark.slow

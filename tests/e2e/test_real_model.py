@@ -10,7 +10,7 @@ import pytest
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL
+from meds_openrlhf.step_log import LARGEST_VLLM_KL
 from tests.e2e.conftest import MEDS, REPOSITORY, finished
 from tests.e2e.runs import Run, read_memory
 

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from meds_openrlhf.checkpoints import newest_complete
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, StepLog
+from meds_openrlhf.step_log import LARGEST_VLLM_KL, StepLog
 from tests.e2e.conftest import MEDS, REPOSITORY, command, environment, finish, finished, start
 from tests.e2e.runs import (
     SAMPLES,
@@ -34,6 +34,7 @@ from tests.tracking.wandb_server import wandb_server
 WANDB_KEY = "b7" * 20
 
 
+@pytest.mark.fault
 def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets: Path, tmp_path: Path) -> None:
     """GRPO with the entropy advantage and own features, beside a silent tracking server."""
     paths = RunPaths(tmp_path / "run")

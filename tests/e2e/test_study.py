@@ -13,7 +13,7 @@ import yaml
 
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import REPOSITORY, environment, finish, start
 from tests.e2e.runs import processes_of, wait_for_step
 from tests.processes import wait_until

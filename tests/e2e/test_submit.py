@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import BIN, NODE_KEY, REPOSITORY, TOKEN, RayHead, command, environment, finish, start
 from tests.e2e.runs import (
     STEPS,
@@ -84,6 +84,7 @@ def overrides(assets: Path, run_dir: Path) -> list[str]:
     return words[words.index("train") + 2 :]
 
 
+@pytest.mark.fault
 def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assets: Path, head: RayHead, folder: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
 from meds_openrlhf.rollouts.recorder import RolloutRecorder, forget_after
 from meds_openrlhf.rollouts.texts import write_reader
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from tests.rollouts.tables import step_table
 
 TOKENIZER = build_char_tokenizer()

@@ -9,10 +9,10 @@ import pyarrow as pa
 import meds_openrlhf
 from meds_openrlhf.columns import ROLLOUT_SCHEMA
 from meds_openrlhf.features.moments import NO_MOMENTS, DiversityTracker, Moments
+from meds_openrlhf.memory.metrics import step_metrics
 from meds_openrlhf.memory.shard import MemoryAnswer, ShardStats
 from meds_openrlhf.rollouts.recorder import cluster_line
 from meds_openrlhf.runs.catalog import CHARTS, SUMMARY
-from meds_openrlhf.tracking.step_log import step_metrics
 
 METRICS = [metric for chart in CHARTS for metric in chart.metrics]
 NAMES = [metric.name for metric in METRICS]

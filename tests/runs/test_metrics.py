@@ -8,7 +8,7 @@ import pytest
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.report.panels import panels_of
 from meds_openrlhf.runs.metrics import history_of, logged_curves, summary_of
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 
 def test_columns_have_a_value_for_each_step_or_none() -> None:

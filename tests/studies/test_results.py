@@ -9,7 +9,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError
 from meds_openrlhf.evaluation.samples import Sample, SampleStore
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from studies import results
 from studies.results import collect, read_results, runs_csv, value_of
 from studies.study import AT_EQUAL, PASS_AT, Run

@@ -15,8 +15,8 @@ from typing import Any
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from meds_openrlhf.paths import RunPaths
+from meds_openrlhf.step_log import StepLog
 from meds_openrlhf.tracking.sending import Trackers, _Sender
-from meds_openrlhf.tracking.step_log import StepLog
 from tests.processes import DEADLINE
 
 CONFIG = """\

@@ -17,7 +17,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.engine_limits import EngineLimits
 from meds_openrlhf.runtime.errors import Interrupted, Interruptions, RunLostError, WatchdogExpired, interruptible
 from meds_openrlhf.runtime.losses import Member
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from meds_openrlhf.training.control import StepReport, Stopped, start_run_control
 from meds_openrlhf.training.run import Run
 

@@ -1,7 +1,6 @@
 // All curves: a color per run and a heading per group of panels; runs can be hidden and lines smoothed.
 
 const curveState = { hidden: new Set(), off: new Map(), smoothing: 0, open: false };
-const OTHERS = "All other metrics";
 const MOST_BARS = 150;
 
 function curves(page) {
@@ -36,7 +35,7 @@ function panelGroups(page) {
     const panels = page.panels.filter((panel) => panel.group === title);
     const inside = h("div", { class: "panels" });
     const draw = () => inside.replaceChildren(...panels.flatMap((panel) => drawPanel(page, panel)));
-    if (title !== OTHERS) {
+    if (!panels[0].folded) {
       draw();
       return h("section", {}, h("h2", {}, title), inside);
     }

@@ -12,7 +12,7 @@ function whatifSections(page) {
   const runs = page.runs.filter((run) => run.whatif);
   if (!runs.length) return [];
   return h("section", { id: "whatif" }, h("h2", {}, "What would change it"),
-    h("p", { class: "hint" }, "How far each method would have moved the advantages of the logged rollouts, against rewards normalized within their group. Below an amplitude of 0.05 a method changes nothing here. That it moves them far does not say that it helps."),
+    h("p", { class: "hint" }, `How far each method would have moved the advantages of the logged rollouts, against rewards normalized within their group. Below an amplitude of ${runs[0].whatif.nothing} a method changes nothing here. That it moves them far does not say that it helps.`),
     runs.map(({ name, whatif }) => [
       runs.length > 1 && h("h3", {}, name),
       h("ul", {}, whatif.sentences.map((sentence) => h("li", {}, sentence))),

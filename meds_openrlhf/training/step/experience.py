@@ -29,6 +29,7 @@ from openrlhf.trainer.ppo_utils.length_penalty import apply_length_penalties
 from meds_openrlhf.features.final_answer import answer_rows
 from meds_openrlhf.features.kind import Kind, load_function, transform_of
 from meds_openrlhf.features.moments import DiversityTracker
+from meds_openrlhf.memory.metrics import step_metrics
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryAnswer
@@ -39,7 +40,7 @@ from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
-from meds_openrlhf.tracking.step_log import LARGEST_VLLM_KL, step_metrics
+from meds_openrlhf.step_log import LARGEST_VLLM_KL
 from meds_openrlhf.training.step.advantages import Estimators, TokenAdvantages
 from meds_openrlhf.training.step.batches import even_batches, padded_batches
 from meds_openrlhf.training.step.context import TrainerContext

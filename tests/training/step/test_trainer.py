@@ -18,7 +18,7 @@ from meds_openrlhf.features.moments import DiversityTracker, Moments
 from meds_openrlhf.memory.pool import MemoryPool
 from meds_openrlhf.memory.shard import ShardStats
 from meds_openrlhf.paths import RunPaths
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 from meds_openrlhf.training.control import RunControl, StepReport
 from meds_openrlhf.training.step import trainer as trainer_module
 from meds_openrlhf.training.step.context import TrainerContext

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meds_openrlhf.tracking.step_log import StepLog
+from meds_openrlhf.step_log import StepLog
 
 
 def test_a_resumed_run_has_every_step_once_and_half_a_line_never(tmp_path: Path) -> None:
