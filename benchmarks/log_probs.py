@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.table import HEADER, Line, machine, make_parser, timed
 from meds_openrlhf.arithmetic.warm_start import WarmStartRecipe, prepare
-from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT, has_cuda
+from meds_openrlhf.runtime.devices import cpu_environment, has_cuda
 
 PROMPTS, SAMPLES, TOKENS = 16, 8, 64
 NUMBERS = {"without": None, "its own": 0, "and the likeliest": 1}  # of log-probs that a request asks for
@@ -22,7 +22,7 @@ NUMBERS = {"without": None, "its own": 0, "and the likeliest": 1}  # of log-prob
 def main(command_line: list[str] | None = None) -> None:
     """Print the table."""
     arguments = make_parser(__doc__, rounds=5).parse_args(command_line)
-    os.environ.update({} if has_cuda() else CPU_ENVIRONMENT)
+    os.environ.update({} if has_cuda() else cpu_environment())
     from vllm import LLM, SamplingParams
 
     print(machine())

@@ -49,7 +49,8 @@ def read_batches(
 ) -> list[tuple[pa.RecordBatch, dict[bytes, bytes]]]:
     """Read the batches of an Arrow IPC file or stream with their metadata, ``columns`` alone if given, validated.
 
-    Raises DamagedArrowError, and UnusableFileError if it would take too many times its size in memory.
+    Raises DamagedArrowError, and UnusableFileError if it would take too many times its size in memory, also as Python's
+    values.
     """
     stream = _stream_in(memoryview(content))
     with _as_damage():
@@ -60,9 +61,11 @@ def read_batches(
         if columns is not None:
             options = pa.ipc.IpcReadOptions(included_fields=_fields(reader.schema, columns))
             reader = pa.ipc.open_stream(stream, options=options)
-        batches = []
+        batches, decoded = [], 0
         for batch, metadata in reader.iter_batches_with_custom_metadata():
             batch.validate(full=True)
+            decoded += decoded_bytes(batch)
+            require_unpacked(path, len(content), decoded)
             batches.append((batch, dict(metadata or {})))
     return batches
 

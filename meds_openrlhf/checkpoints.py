@@ -14,7 +14,7 @@ from pathlib import Path
 
 from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.paths import MOST_STEPS, TAG, RunPaths, entries_of, inside, leads_out
+from meds_openrlhf.paths import BEST, MOST_STEPS, TAG, RunPaths, entries_of, inside, leads_out
 
 ROLES = ("_actor", "_critic")
 # DeepSpeed's optimizer files, one per rank: zero_pp_rank_3_mp_rank_00_optim_states.pt
@@ -45,7 +45,7 @@ def mark_complete(paths: RunPaths, tag: str, step: int) -> None:
 def whole_checkpoints(paths: RunPaths) -> list[Checkpoint]:
     """Return all complete checkpoints, newest last; for equal steps, regular checkpoints follow best checkpoints."""
     found = [whole for marker in paths.markers() if (whole := _whole(paths, marker)) is not None]
-    return sorted(found, key=lambda point: (point.step, not point.tag.startswith("best_"), point.tag))
+    return sorted(found, key=lambda point: (point.step, not point.tag.startswith(BEST), point.tag))
 
 
 def newest_complete(paths: RunPaths) -> Checkpoint | None:

@@ -34,8 +34,9 @@ STDOUT = Path("-")
 def require_outputs(named: Mapping[str, Path | None]) -> None:
     """Raise ConfigError as `require_output` does, or if two options name one file; `STDOUT` takes one output, too."""
     files = {option: path for option, path in named.items() if path is not None}
-    for option, path in files.items():
-        if list(files.values()).count(path) > 1:
+    places = [path if path == STDOUT else Path(os.path.realpath(path)) for path in files.values()]
+    for place, (option, path) in zip(places, files.items()):
+        if places.count(place) > 1:
             raise ConfigError(option, str(path), "is named for two outputs. Name another file.")
         if path != STDOUT:
             require_output(path, option)

@@ -36,7 +36,8 @@ MOST_STEPS = 10**9  # which names of nine digits can tell apart
 _STEP = r"([0-9]{6}|[1-9][0-9]{6,8})"
 STEPS_NAME = re.compile(rf"{_STEP}(?:-{_STEP})?\.arrow")
 ROLLOUTS_NAME = re.compile(rf"{_STEP}\.arrow")
-TAG = re.compile(r"(best_)?global_step[0-9]{1,9}")  # of a checkpoint
+BEST = "best_"
+TAG = re.compile(rf"({BEST})?global_step[0-9]{{1,9}}")  # of a checkpoint, as `tag_of` makes it
 SHARD_NAME = re.compile(r"shard-([0-9]{4}|[1-9][0-9]{4,8})")
 # The last file that OpenRLHF writes into a model's folder, after the weights.
 MODEL_WRITTEN = "tokenizer_config.json"
@@ -70,6 +71,11 @@ def entries_of(root: Path, folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         found = sorted((entry.name, entry.is_symlink()) for entry in entries)
     return [inside(root, below / name) if is_link else folder / name for name, is_link in found]
+
+
+def tag_of(step: int, best: bool = False) -> str:
+    """Return the name of a step's checkpoint, or of the one that is kept because its evaluation was the best."""
+    return f"{BEST * best}global_step{step}"
 
 
 def plain_name(name: str) -> str:
@@ -191,7 +197,8 @@ class MemoryPaths:
 
     def manifests(self) -> list[Path]:
         """Return the manifests of the snapshots, step 5 before step 10."""
-        found = [entry for entry in entries_of(self.root, self.snapshots) if entry.suffix == ".json"]
+        entries = entries_of(self.root, self.snapshots)
+        found = [entry for entry in entries if entry.suffix == ".json" and SNAPSHOT_NAME.fullmatch(entry.stem)]
         return sorted(found, key=lambda path: (len(path.stem), path.stem))
 
 

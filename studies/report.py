@@ -35,7 +35,7 @@ from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runs.metrics import late_mean
 from meds_openrlhf.stats.estimates import (
-    LEVEL,
+    ENDS,
     Array,
     Interval,
     bootstrap_interval,
@@ -85,7 +85,7 @@ def pooled_interval(study: Study, results: Results, sides: tuple[Side, Side], ga
     degrees = (len(table) - 1) * (table.shape[1] - 1)
     left = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
     shares = sum(1 / len(methods.split("+")) for methods, _ in sides)  # 2, or less where a side is a mean of several
-    half = stats.t.ppf((1 + LEVEL) / 2, degrees) * np.sqrt(shares * (left**2).sum() / degrees / gaps.shape[1])
+    half = stats.t.ppf(ENDS[1], degrees) * np.sqrt(shares * (left**2).sum() / degrees / gaps.shape[1])
     return float(gaps.mean() - half), float(gaps.mean() + half)
 
 

@@ -90,6 +90,13 @@ def test_a_value_that_stands_in_many_rows_counts_for_each() -> None:
         decoded_bytes(pa.table({"text": pa.array(["a"], pa.string_view())}))
 
 
+def test_a_file_whose_value_stands_in_too_many_rows_is_refused() -> None:
+    one = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int32()), ["x" * 100_000])
+    content = written(pa.table({"text": one}), compression="zstd")
+    with pytest.raises(UnusableFileError, match="unpacked, it has 1,908 MiB"):
+        read_arrow(PATH, content)
+
+
 def test_parquet_is_read_in_portions_and_bounded(tmp_path: Path) -> None:
     pq.write_table(TABLE, tmp_path / "whole.parquet")
     with (tmp_path / "whole.parquet").open("rb") as file:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.outputs import output_file, require_output, write_output
+from meds_openrlhf.outputs import output_file, require_output, require_outputs, write_output
 
 
 @pytest.fixture
@@ -59,3 +59,12 @@ def test_what_is_no_file_stays(tmp_path: Path) -> None:
                 file.write(b"gone")
     assert {path: path.lstat().st_mode for path in tmp_path.iterdir()} == kinds
     assert (tmp_path / "target").read_text() == "precious"
+
+
+def test_a_file_has_one_output_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "linked").symlink_to(".")
+    for other in (tmp_path / "a.html", Path("b/../a.html"), Path("linked/a.html"), Path("a.html")):
+        with pytest.raises(ConfigError, match="is named for two outputs"):
+            require_outputs({"--out": Path("a.html"), "--json": other})
+    require_outputs({"--out": Path("a.html"), "--json": Path("a.json"), "--markdown": None})

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from meds_openrlhf.cli.atlas import RIGHT_FROM_DEFAULT, lay_out, open_dump, settings_of_atlas, skipped
 from meds_openrlhf.config import ConfigError, RunConfig
 from meds_openrlhf.config.errors import suggestion
+from meds_openrlhf.config.schema import Pattern
+from meds_openrlhf.config.section import fit
 from meds_openrlhf.options import Trainer, add_command, add_export_for, export_for, finite, pairs_of
 from meds_openrlhf.terminal import counted
 
@@ -61,7 +63,7 @@ def run(arguments: argparse.Namespace, _rest: list[str]) -> int:
             _export(found, folder, arguments, trainer)
     print(found.as_text(), end="", file=sys.stderr if arguments.data == STDOUT else sys.stdout)
     if arguments.data is not None:
-        text = json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n"
+        text = json.dumps({"version": 1, **found.as_json()}, indent=1, allow_nan=False) + "\n"
         if arguments.data == STDOUT:
             print(text, end="")
         else:
@@ -113,6 +115,7 @@ def _folder_of(arguments: argparse.Namespace) -> Iterator[Path]:
         yield first
         return
     columns = pairs_of("--columns", arguments.columns, "ROLE=COLUMN")
+    fit(arguments.answer_pattern, Pattern | None, "--answer-pattern")
     meds = settings_of_atlas("answers", {"meds.features.answer_pattern": arguments.answer_pattern})
     config = RunConfig(meds, {RIGHT_FROM: arguments.right_from})
     with TemporaryDirectory(prefix="meds-whatif-") as temporary:

@@ -151,14 +151,16 @@ def read_mapping(path: Path, name: str, *, named_by_user: bool = False) -> dict[
 
 
 def flatten(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``; keys may themselves be dotted."""
+    """Turn ``{"a": {"b": 1}}`` into ``{"a.b": 1}``; keys may themselves be dotted. Raises ConfigError for two alike."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{name}."))
-        elif value is not None or prefix or "." in name:  # skip an empty top-level section
-            flat[name] = value
+        found = flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+        for setting, content in found.items():
+            if setting in flat:
+                raise ConfigError(setting, content, "is set twice. Remove a line.")
+            if content is not None or "." in setting:  # skip an empty top-level section
+                flat[setting] = content
     return flat
 
 

@@ -19,6 +19,7 @@ from meds_openrlhf.config.method import (
 from meds_openrlhf.config.section import Section, That
 
 MOST_SHARDS = 1_000
+LONGEST_PATTERN = 1_000  # characters
 Count = Annotated[int, That("is at least 1", lambda count: count >= 1)]
 NotNegative = Annotated[float, That("is at least 0", lambda number: number >= 0)]
 Positive = Annotated[float, That("is above 0", lambda number: number > 0)]
@@ -29,8 +30,8 @@ def _has_one_group(pattern: str) -> bool:
     import regex  # which searches with it; late, for most commands have no pattern
 
     try:
-        return bool(regex.compile(pattern).groups == 1)
-    except regex.error:
+        return len(pattern) <= LONGEST_PATTERN and bool(regex.compile(pattern).groups == 1)
+    except (regex.error, RecursionError, OverflowError, MemoryError):
         return False
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import os.path
-import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
+from meds_openrlhf.chat_templates import plain
 from meds_openrlhf.config.loader import RunConfig
 from meds_openrlhf.files import lines_of, open_file
 from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.memory.rows import prompt_key
-
-CHAT_MARKER = re.compile(r"<\|\w+\|>")  # of a chat template, <|im_end|>
-# How chat templates begin a turn: as sent, or as decoded without special tokens, which verl dumps.
-_TURNS = (
-    re.compile(r"<\|im_start\|>(system|user|assistant)\n"),
-    re.compile(r"<\|start_header_id\|>(system|user|assistant)<\|end_header_id\|>\n\n"),
-    re.compile(r"^(system|user|assistant)\n", re.MULTILINE),
-)
 
 
 def questions(keys: Collection[str], logged: Mapping[str, str], config: RunConfig | None) -> dict[str, str]:
@@ -50,10 +43,18 @@ def texts_of_data_set(config: RunConfig | None) -> dict[str, str]:
 
 
 def around_texts(config: RunConfig | None) -> tuple[str, str]:
-    """What a run's input template sends before and after a text; nothing if it has no {}: all texts would be one."""
+    """What a run's input template sends before and after a text, which it formats; nothing unless it has one plain {}.
+
+    The template is read and not formatted: a stranger's could ask for a text of any width.
+    """
     template = config.openrlhf.get("data.input_template") if config else None
-    head, holds_text, tail = str(template or "{}").partition("{}")
-    return (head, tail) if holds_text else ("", "")
+    with suppress(ValueError):  # no template
+        parts = [*Formatter().parse(str(template or "{}"))]
+        fields = [place for place, (_, *field) in enumerate(parts) if field in (["", "", None], ["0", "", None])]
+        if len(fields) == sum(name is not None for _, name, *_ in parts) == 1:
+            literals, behind = [literal for literal, *_ in parts], fields[0] + 1
+            return "".join(literals[:behind]), "".join(literals[behind:])
+    return "", ""
 
 
 def ids_of_data_set(config: RunConfig | None) -> dict[str, str]:
@@ -80,28 +81,9 @@ def without_template(texts: dict[str, str]) -> dict[str, str]:
     """Remove the lines that all texts begin and end with, and chat markers."""
     distinct = sorted(set(texts.values()))
     if len(distinct) < 2:
-        return {key: _plain(text) for key, text in texts.items()}
+        return {key: plain(text) for key, text in texts.items()}
     head = os.path.commonprefix(distinct)  # noqa: RUF071  (of texts, not of paths)
     head = head[: head.rfind("\n") + 1]
     tail = os.path.commonprefix([text[::-1] for text in distinct])[::-1]  # noqa: RUF071
     tail = tail[tail.find("\n") :] if "\n" in tail else ""
-    return {key: _plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}
-
-
-def messages_in(text: str) -> list[dict[str, str]]:
-    """The conversation of a prompt that a chat template has made, without the turn that it opens for the policy.
-
-    A text that no known template made, or in which nobody asks, is one message of a user.
-    """
-    for turn in _TURNS:
-        before, *parts = turn.split(text)
-        messages = [{"role": role, "content": _plain(said)} for role, said in zip(parts[::2], parts[1::2])]
-        if parts and not _plain(before) and messages[-1] == {"role": "assistant", "content": ""}:
-            asked = [message for message in messages[:-1] if message["content"]]
-            if any(message["role"] == "user" for message in asked):
-                return asked
-    return [{"role": "user", "content": text}]
-
-
-def _plain(text: str) -> str:
-    return CHAT_MARKER.sub("", text).strip()
+    return {key: plain(text[len(head) :].removesuffix(tail)) or text for key, text in texts.items()}

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from typing import Any
 
+from meds_openrlhf.chat_templates import CHATML
 from meds_openrlhf.data.request import QWEN_MATH_SYSTEM
 from meds_openrlhf.features.answer import answer_in
 from meds_openrlhf.json_text import parse_json
@@ -136,7 +137,7 @@ def qwen_math_prompt(problem: str, system: str = QWEN_MATH_SYSTEM) -> str:
     """
     if not problem.strip():
         raise ValueError(f"problem={problem!r}: must not be empty.")
-    for marker in ("<|im_start|>", "<|im_end|>"):
+    for marker in (CHATML.opening, CHATML.closing):
         if marker in problem:
             raise ValueError(f"problem: must not contain the chat marker {marker}. Pass the plain text of the problem.")
     return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{problem}<|im_end|>\n<|im_start|>assistant\n"

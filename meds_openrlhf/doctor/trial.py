@@ -13,7 +13,7 @@ from typing import Any
 
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.doctor.checks import Finding
-from meds_openrlhf.runtime.devices import CPU_ENVIRONMENT
+from meds_openrlhf.runtime.devices import cpu_environment
 from meds_openrlhf.step_log import LARGEST_VLLM_KL
 from meds_openrlhf.tracking.trackers import NOWHERE
 
@@ -30,7 +30,7 @@ def trials(
 
     With a ``recipe``, the second training has its own parallelism, LoRA and importance correction.
     """
-    os.environ.update(CPU_ENVIRONMENT if made_up else {})
+    os.environ.update(cpu_environment() if made_up else {})
     least, nodes = min(gpus.values()), len(gpus)
     flags = {"meds.allow_cpu": made_up, "meds.placement.mode": "split" if least >= 2 else "colocate"}
     yield train_tiny_policy(folder, "training", nodes, 1, counts(nodes, 1) | flags, verbose)

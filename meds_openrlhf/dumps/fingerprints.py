@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.utils.rnn import pad_sequence
 
+from meds_openrlhf.chat_templates import CHAT_MARKER
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import FeatureSettings
-from meds_openrlhf.data.prompt_texts import CHAT_MARKER
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.features.answer import AnswerLocator
 from meds_openrlhf.features.layout import padded_positions

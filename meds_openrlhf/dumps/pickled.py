@@ -20,6 +20,8 @@ from meds_openrlhf.files import MOST_UNPACKED, require_size, require_unpacked
 
 # What makes an object of a name without `find_class`, or of a number that the process has registered.
 _REFUSED = (pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.INST, pickle.OBJ, pickle.NEXT_BUFFER)
+_DEEPEST = 6  # a sample, its messages, their parts, and what calls of tools have
+_MAPPING = 1_000  # bytes
 _NUMBER = re.compile(r"[biuf][1248]")
 
 
@@ -40,8 +42,27 @@ def samples_of(path: Path, file: BinaryIO) -> Iterator[Any]:
         return
     # Of the file, not a sample's own: siblings of one rollout share that.
     of_file = {"rollout_id": content["rollout_id"]} if content.get("rollout_id") is not None else {}
+    _require_bounded(path, os.fstat(file.fileno()).st_size, content["samples"])
     for sample in content["samples"]:
         yield {"rollout_id": None, **sample, **of_file} if isinstance(sample, dict) else None
+
+
+def _require_bounded(path: Path, packed: int, samples: list[Any]) -> None:
+    """Raise UnusableFileError as `require_unpacked` for the texts and messages of all samples, each for itself.
+
+    A pickle can share them, and what is read does not.
+    """
+    reached, waiting = 0, [(sample, _DEEPEST) for sample in samples]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, str):
+            reached += len(value)
+        elif depth and isinstance(value, dict):
+            reached += _MAPPING
+            waiting += [(inside, depth - 1) for inside in value.values()]
+        elif depth and isinstance(value, (list, tuple)) and all(isinstance(entry, dict) for entry in value):
+            waiting += [(entry, depth - 1) for entry in value]
+        require_unpacked(path, packed, reached)
 
 
 class _Opaque:

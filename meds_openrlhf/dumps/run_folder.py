@@ -21,7 +21,7 @@ from meds_openrlhf.dumps.answers import COLUMN, STYLES, name_of, style_of
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.dumps.scores import Scores
 from meds_openrlhf.features.final_answer import answer_rows
-from meds_openrlhf.features.kind import Feature, transform_of
+from meds_openrlhf.features.kind import Feature
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.locks import FolderInUseError, lock_folder
 from meds_openrlhf.memory.rows import Sharding, make_rows, prompt_key
@@ -241,17 +241,15 @@ class RunFolder:
             raise ConfigError("--out", str(root), hint)
         stored = read_format(self._paths.memory)
         if stored is not None:
-            self._format.require_match(stored, root, "--out")
+            stored.require_match(self._format, root, "--out")
 
     def _memory(self) -> MemoryShard:
         """The memory; made when the first wrong rollouts come."""
         if self._shard is None:
             meds, memory = self._config.meds, self._paths.memory
-            transform = transform_of(meds, self._format.layers)
-            settings = ShardSettings(layers=self._format.layers, transform=transform, method=meds.memory.method)
             rewrite_memory(memory, self._format)
             write_format(memory, self._format)
-            self._shard = MemoryShard(memory, Sharding(0, 1), settings)
+            self._shard = MemoryShard(memory, Sharding(0, 1), ShardSettings.of(meds, self._format.layers))
         return self._shard
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 from meds_openrlhf.features.final_answer import same_answer_form
 
-MOST_REWARDS = 10_000  # distinct ones that are compared
+MOST_REWARDS = 1_000_000  # distinct ones; of more, nothing is said
 
 
 class Scores:
@@ -23,7 +24,7 @@ class Scores:
     def add(self, rewards: Sequence[float], answers: Sequence[str | None], truths: Sequence[str | None]) -> None:
         """Count the rewards of responses whose label is known."""
         for reward, answer, truth in zip(rewards, answers, truths):
-            if truth and len(self.equal) + len(self.other) < MOST_REWARDS:
+            if truth and not self._are_too_many:
                 is_equal = answer is not None and same_answer_form(answer) == same_answer_form(truth)
                 (self.equal if is_equal else self.other)[reward] += 1
 
@@ -32,15 +33,18 @@ class Scores:
 
         Answers that equal the label only after algebra count as others.
         """
-        values = sorted(self.equal.keys() | self.other.keys())
-        wrong_at = {limit: self._wrong(limit) for limit in (right_from, *values)}
-        best = min(values, key=lambda value: (wrong_at[value], abs(value - right_from)), default=right_from)
+        values = sorted({right_from, *self.equal, *self.other})
+        # Mistakes with a limit: equal answers below it, and others from it on.
+        missed = accumulate((self.equal[value] for value in values[:-1]), initial=0)
+        below = accumulate((self.other[value] for value in values[:-1]), initial=0)
+        wrong = dict(zip(values, (few + self.other.total() - many for few, many in zip(missed, below))))
+        best = min(values, key=lambda value: (wrong[value], abs(value - right_from)))
         gained = sum(number for reward, number in self.equal.items() if best <= reward < right_from)
-        if not gained or 2 * wrong_at[best] > wrong_at[right_from]:
+        if not gained or 2 * wrong[best] > wrong[right_from] or self._are_too_many:
             return None
-        below = max((value for value in values if value < best), default=best)
-        return (0.0 if below < 0 <= best else best), gained
+        lower = max((value for value in values if value < best), default=best)
+        return (0.0 if lower < 0 <= best else best), gained
 
-    def _wrong(self, limit: float) -> int:
-        missed = sum(number for reward, number in self.equal.items() if reward < limit)
-        return missed + sum(number for reward, number in self.other.items() if reward >= limit)
+    @property
+    def _are_too_many(self) -> bool:
+        return len(self.equal) + len(self.other) > MOST_REWARDS

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from meds_openrlhf.chat_templates import POLICY_HEADERS
 from meds_openrlhf.dumps.values import POLICY, LeftOut, Row, as_number, content_of, is_conversation, is_sequence
 from meds_openrlhf.json_text import parse_json
 
 INSPECT_SAMPLE = "inspect_sample"  # the column that holds a sample of Inspect's
-# With which chat templates begin a turn of the policy's.
-_HEADERS = ("<|im_start|>assistant", "<|start_header_id|>assistant<|end_header_id|>", "<start_of_turn>model", "[/INST]")
 _ASKING = ("system", "user", POLICY)
 _ATTACHED = "attachment://"
 
@@ -49,7 +48,7 @@ def _policys_first(texts: Sequence[str], row: Row) -> int:
     the last included.
     """
     for place, text in enumerate(texts[:-1]):
-        if text.rstrip().endswith(_HEADERS):
+        if text.rstrip().endswith(POLICY_HEADERS):
             return place + 1
     mask, length = row.get("token_loss_mask"), row.get("input_lengths")
     if not is_sequence(mask):  # of older versions

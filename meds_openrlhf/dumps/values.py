@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from reprlib import Repr
 from typing import Any, TypeGuard
 
+from meds_openrlhf.chat_templates import CHATML
 from meds_openrlhf.paths import MOST_STEPS
 
 Row = Mapping[str, Any]
@@ -89,7 +90,8 @@ def response_text(value: Any) -> str:
     text = ""
     for place, turn in enumerate(turns):
         role = str(turn.get("role", POLICY))
-        text += f"<|im_end|>\n<|im_start|>{role}\n" if place else "" if role == POLICY else f"<|im_start|>{role}\n"
+        if place or role != POLICY:
+            text += f"{CHATML.closing}\n" * bool(place) + f"{CHATML.opening}{role}{CHATML.header}"
         text += content_of(turn)
     return text
 

@@ -226,7 +226,8 @@ def check_settings(folder: Path, wanted: Settings) -> Settings:
     for name, flag in _FLAGS.items():
         if getattr(present, name) != getattr(wanted, name):
             shown = "model" if name == "fingerprint" else name
-            raise refusal(flag, getattr(wanted, shown), getattr(present, shown))
+            given, found = getattr(wanted, shown), getattr(present, shown)
+            raise refusal(flag, given, "other weights of that name" if found == given else found)
     for benchmark, digest in wanted.benchmarks.items():
         if present.benchmarks.get(benchmark, digest) != digest:
             raise refusal("--benchmarks", benchmark, "other problems of that name")

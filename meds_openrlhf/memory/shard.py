@@ -19,6 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from meds_openrlhf.config.method import PRESETS, Method
+from meds_openrlhf.config.schema import MedsSettings
+from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.locks import WAIT_SECONDS
@@ -58,6 +60,12 @@ class ShardSettings:
     method: Method = field(default_factory=lambda: PRESETS["paper"])
     lock_seconds: float | None = WAIT_SECONDS
     success_decay: float = DECAY
+
+    @staticmethod
+    def of(meds: MedsSettings, layers: int) -> ShardSettings:
+        """Those of a run. Raises ConfigError if its features need more layers."""
+        memory = meds.memory
+        return ShardSettings(layers, transform_of(meds, layers), memory.method, meds.lock_seconds, memory.success_decay)
 
 
 @dataclass(frozen=True)

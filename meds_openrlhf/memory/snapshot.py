@@ -78,7 +78,7 @@ class MemoryFormat:
         for name, value in self.features.items():
             wanted = other.features.get(name, False)  # a setting that has been removed since counts as off
             if wanted != value:
-                hint = f"the memory in {folder} was made with {value!r}. Set that, or name another run_dir."
+                hint = f"the memory in {folder} was made with {value!r}. Set that, or name another folder."
                 raise ConfigError(f"meds.features.{name}", wanted, hint)
 
 

@@ -6,6 +6,7 @@ It is read without a lock, so that its run can continue. Rows that the run store
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,7 @@ class StoredMemory:
     def load(self, meds: MedsSettings) -> LoadedRows:
         """Read all rows and cluster them with these settings; raises as `transform` and `rows_by_step`."""
         transform = self.transform(meds)
-        history = History(transform.dimensions(self.format.layers))
+        history = History(transform.dimensions(self.format.layers), meds.memory.success_decay)
         parts = [(np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, self.format.layers), np.float32))]
         for step, rows, visits in all_steps(self.paths, self.schema):
             history.successes.add(visits)
@@ -105,6 +106,11 @@ class StoredMemory:
             parts.append((np.full(len(rows), step, np.int32), sample, logits))
         history.cluster(list(history.groups.values()), meds.memory.method)
         return LoadedRows(history, *map(np.concatenate, zip(*parts)))
+
+
+def has_memory(run: RunPaths) -> bool:
+    """Whether a run's folder holds a memory, also one whose rewrite was interrupted. Raises as `open_memory`."""
+    return read_format(run.memory) is not None
 
 
 def open_memory(folder: Path) -> StoredMemory:
@@ -242,14 +248,14 @@ def verify_memory(memory: StoredMemory) -> Verification:
     everything = [key for of_folder in keys.values() for key in of_folder]
     if twice := len(everything) - len(set(everything)):
         damage.append(f"{memory.paths.root}: {twice} rows are stored twice")
+    steps = {name: [key >> 32 for key in of_folder] for name, of_folder in keys.items()}  # in order, as files are
     for path, snapshot in snapshots.items():
         if (snapshot.format.layers, snapshot.format.model) != (memory.format.layers, memory.format.model):
             damage.append(f"{path}: was made with a different model than format.json")
-        steps = {name: [key >> 32 for key in of_folder] for name, of_folder in keys.items()}
         state = snapshot.state
         for what, counts, present in (("rows", state.rows, steps), ("visits", state.visits, visits)):
             for name in {**counts, **present}:
-                found, wanted = sum(step <= state.step for step in present.get(name, [])), counts.get(name, 0)
+                found, wanted = bisect_right(present.get(name, []), state.step), counts.get(name, 0)
                 if found != wanted:
                     damage.append(f"{path}: expects {wanted} {what} in {name}, but {found} are present and undamaged")
     return Verification(len(everything), len(snapshots), damage, sum(map(len, visits.values())))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from meds_openrlhf.data.prompt_texts import questions
 from meds_openrlhf.memory.sets import NOISE
-from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.memory.stored import has_memory, open_memory
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.report.clusters import find_clusters, right_answers, visits_of
 from meds_openrlhf.rollouts.clusters import ClusteredRows, rows_of_log, rows_of_memory
@@ -87,7 +87,7 @@ def read_atlas(paths: RunPaths, limits: Limits | None = None) -> Atlas | None:
     Raises ConfigError or MemoryCorruptionError if a file cannot be read.
     """
     config, rollouts, limits = config_of(paths), read_log(paths), limits or Limits()
-    rows = rows_of_memory(open_memory(paths.root), config) if paths.memory.format.exists() else rows_of_log(rollouts)
+    rows = rows_of_memory(open_memory(paths.root), config) if has_memory(paths) else rows_of_log(rollouts)
     if not len(rows):
         return None
     visits = visits_of(rows, rollouts)

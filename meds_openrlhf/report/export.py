@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from meds_openrlhf.chat_templates import messages_in
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import RunConfig
-from meds_openrlhf.data.prompt_texts import around_texts, ids_of_data_set, messages_in, without_template
+from meds_openrlhf.data.prompt_texts import around_texts, ids_of_data_set, without_template
 from meds_openrlhf.options import Trainer
 from meds_openrlhf.outputs import write_output
 from meds_openrlhf.report.suspects import Gradings

@@ -70,7 +70,6 @@ class Gradings:
             self._truths |= {key: truth for key, truth in log.truths.items() if truth is not None}
         self._texts |= questions
         self.has_math_verify = find_spec("math_verify") is not None
-        self._verified, self._until = 0, time.monotonic() + SECONDS
         self.left_out = 0
 
     @cached_property
@@ -79,6 +78,7 @@ class Gradings:
 
         And labels that no answer can match; the most frequent first.
         """
+        self._verified, self._until = 0, time.monotonic() + SECONDS
         return sorted([*self._suspect_answers(), *self._suspect_labels()], key=lambda suspect: -suspect.count)
 
     @cached_property

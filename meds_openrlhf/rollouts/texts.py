@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.chat_templates import CHATML, GEMMA, LLAMA
 from meds_openrlhf.features.answer import last_answer, without_ending
 from meds_openrlhf.files import write_atomically
 from meds_openrlhf.runtime.hub import WITH_ITS_CODE
@@ -20,14 +21,14 @@ from meds_openrlhf.runtime.hub import WITH_ITS_CODE
 AT_ONCE = 256  # responses that are converted to Python lists at the same time
 # How a part begins that the policy did not write, and how each ends; of tags, with their own name.
 _REPLY = re.compile(
-    r"(?P<chatml><\|im_start\|>(?!assistant\b)[\w-]{1,30}\n)|(?P<header><\|start_header_id\|>(?!assistant\b)[\w-]{1,30}"
-    r"<\|end_header_id\|>)|(?P<gemma><start_of_turn>user\n)|(?P<tag><(?:tool_response|tool_result|information|"
-    r"interpreter|observation)>|\[TOOL_RESULTS\]|<｜tool▁output▁begin｜>)|"
-    r"(?P<line>(?:^|(?<=\n))(?:user|tool|ipython|observation)\n)|(?P<llama>ipython\n\n)"
+    rf"(?P<chatml>{CHATML.others})|(?P<llama>{LLAMA.others})|(?P<gemma>{GEMMA.others})|"
+    r"(?P<tag><(?:tool_response|tool_result|information|interpreter|observation)>|\[TOOL_RESULTS\]|"
+    r"<｜tool▁output▁begin｜>)|"
+    r"(?P<line>(?:^|(?<=\n))(?:user|tool|ipython|observation)\n)|(?P<ipython>ipython\n\n)"
 )
 _CLOSING = {
-    "chatml": "<|im_end|>", "header": "<|eot_id|>", "gemma": "<end_of_turn>", "tag": "", "line": "\nassistant\n",
-    "llama": "assistant\n\n",
+    "chatml": CHATML.closing, "llama": LLAMA.closing, "gemma": GEMMA.closing, "tag": "", "line": "\nassistant\n",
+    "ipython": "assistant\n\n",
 }  # fmt: skip
 _OWN_CLOSING = {"[TOOL_RESULTS]": "[/TOOL_RESULTS]", "<｜tool▁output▁begin｜>": "<｜tool▁output▁end｜>"}
 
@@ -111,7 +112,7 @@ def turns_in(text: str) -> list[tuple[str, bool]]:
 def _replies(text: str) -> Iterator[tuple[int, int]]:
     """The start and end of each part that the policy did not write."""
     # Roles without marks count only where the policy's own turn follows.
-    last_own = {"line": text.rfind("\nassistant\n") + 1, "llama": text.rfind("assistant\n\n")}
+    last_own = {"line": text.rfind("\nassistant\n") + 1, "ipython": text.rfind("assistant\n\n")}
     at = 0
     while found := _REPLY.search(text, at):
         closing = _CLOSING[found.lastgroup or ""]

@@ -45,6 +45,11 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
+def uses_cpu(allowed: bool) -> bool:
+    """Return whether a run that is ``allowed`` to uses the CPU runtime here."""
+    return allowed and not has_cuda()
+
+
 def runs_on_cpu(allowed: bool, setting: str, refusal: str) -> bool:
     """Return whether to use the CPU runtime; a machine without a GPU may still belong to a cluster with GPUs.
 

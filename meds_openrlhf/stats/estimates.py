@@ -31,6 +31,7 @@ RIGHT = 0  # vote for the right answer, in any notation
 NO_VOTE = -1  # vote of a sample without an answer
 CHOICES = 1000  # of k samples, at most
 LEVEL = 0.95
+ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # of an interval, as quantiles
 RESAMPLES = 10_000
 _AT_ONCE = 1_000  # resamples whose weights are in memory at the same time
 
@@ -108,7 +109,7 @@ def mean_intervals(benchmarks: Sequence[Array], corners: Corners = SCORES, *, re
     random = np.random.default_rng(0)
     shares = tuple((corner, part / len(benchmarks)) for corner, part in corners)
     means = np.mean([_reweighted_means(values, shares, resamples, random) for values in benchmarks], axis=0)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    low, high = np.quantile(means, ENDS, axis=0)
     mean = np.mean([values.mean(axis=0) for values in benchmarks], axis=0)
     return np.stack([np.minimum(low, mean), np.maximum(high, mean)], axis=1)
 
@@ -158,7 +159,7 @@ def bootstrap_interval(differences: Array) -> Interval:
     tasks, seeds = differences.shape
     drawn = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, tasks, seeds))
     resampled = np.take_along_axis(differences[np.newaxis], drawn, axis=-1).mean(axis=(-2, -1))
-    quantile = stats.t.ppf((1 + LEVEL) / 2, tasks * (seeds - 1)) * np.sqrt(seeds / (seeds - 1))
+    quantile = stats.t.ppf(ENDS[1], tasks * (seeds - 1)) * np.sqrt(seeds / (seeds - 1))
     low, high = np.quantile(resampled, [stats.norm.sf(quantile), stats.norm.cdf(quantile)])
     return float(low), float(high)
 
@@ -169,5 +170,5 @@ def t_interval(differences: Array) -> Interval:
 
     tasks, seeds = differences.shape
     error = np.sqrt(differences.var(axis=1, ddof=1).sum() / seeds) / tasks
-    half = stats.t.ppf((1 + LEVEL) / 2, tasks * (seeds - 1)) * error
+    half = stats.t.ppf(ENDS[1], tasks * (seeds - 1)) * error
     return float(differences.mean() - half), float(differences.mean() + half)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.judge.client import JudgeClient
 from meds_openrlhf.judge.question import Question, ReplyLine, WordsQuestion, shortened, tagged
 from meds_openrlhf.themes.grouping import MOST_THEMES, NO_THEME, ClusterTexts, Themes, by_size
@@ -45,7 +46,10 @@ def by_model(client: JudgeClient, clusters: Sequence[ClusterTexts], sizes: NDArr
         return Themes(theme, [])
     listed = tagged("descriptions", "\n".join(words for _, words in described[:_MERGED]))
     (reply,) = client.ask_all([WordsQuestion(_MERGE, listed, "KIND", MOST_THEMES)])
-    names = reply or ()
+    if not reply:
+        hint = "did not merge its descriptions into kinds in the form that was asked for. Name another model."
+        raise ConfigError("--judge-model", client.settings.model, hint)
+    names = reply
     kinds = tagged("kinds", "\n".join(f"{number}. {name}" for number, name in enumerate(names, start=1)))
     parts = [described[start : start + _AT_ONCE] for start in range(0, len(described), _AT_ONCE)]
     for part, answer in zip(parts, client.ask_all([_assignment(kinds, len(names), part) for part in parts])):

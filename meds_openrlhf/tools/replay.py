@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from meds_openrlhf.arrow_files import DamagedArrowError, decoded_bytes, read_arrow
+from meds_openrlhf.arrow_files import DamagedArrowError, read_arrow
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.schema import MedsSettings
-from meds_openrlhf.features.kind import MOST_VALUES, transform_of
-from meds_openrlhf.files import UnusableFileError, open_file, require_unpacked
+from meds_openrlhf.features.kind import MOST_VALUES
+from meds_openrlhf.files import UnusableFileError, open_file
 from meds_openrlhf.memory.rows import Sharding, make_rows, remembered_rows
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryShard, ShardSettings, ShardStats
@@ -66,14 +66,12 @@ def read_recording(path: Path) -> Recording:
     """Read an Arrow IPC file or stream. Raises ConfigError if it is neither or a column does not fit."""
     try:
         with open_file(path, named_by_user=True) as file:
-            content = file.read()
-        table = read_arrow(path, content)
-        require_unpacked(path, len(content), decoded_bytes(table))
+            table = read_arrow(path, file.read())
     except UnusableFileError:
         raise
     except (DamagedArrowError, OSError) as error:
         _refuse(path, f"cannot be read as Arrow ({' '.join(str(error).split())})")
-    for name in {name for name in table.column_names if table.column_names.count(name) > 1}:
+    for name in (name for name in table.column_names if table.column_names.count(name) > 1):
         _refuse(path, f"has several columns {name}. Rename them.")
     for name, (wanted, fits) in _COLUMNS.items():
         if table.schema.get_field_index(name) < 0:
@@ -174,8 +172,7 @@ def _answer(
     if not len(chosen):
         return labels, sizes, ShardStats()
     layers = recording.layer_logits.shape[1]
-    transform = transform_of(settings, layers)
-    shard_settings = ShardSettings(layers=layers, transform=transform, method=settings.memory.method)
+    shard_settings = ShardSettings.of(settings, layers)
     steps = np.split(chosen, np.flatnonzero(np.diff(recording.step[recording.place[chosen]])) + 1)
     with (
         tempfile.TemporaryDirectory(prefix="meds-replay-") as folder,
@@ -192,4 +189,4 @@ def _answer(
 
 
 def _refuse(source: Path, hint: str) -> NoReturn:
-    raise ConfigError("STREAM", str(source), hint)
+    raise ConfigError("FILE|RUN", str(source), hint)

@@ -17,6 +17,7 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.utils import get_tokenizer
 from ray.util.queue import Queue
 
+from meds_openrlhf.paths import tag_of
 from meds_openrlhf.runtime.ray_connection import this_node
 from meds_openrlhf.training.control import Stopped
 from meds_openrlhf.training.step.context import TrainerContext
@@ -191,6 +192,6 @@ def _end(trainer: Trainer, context: TrainerContext, step: int, was_stopped: bool
     """Write what is left, tell the driver of a stop on request if there was one, and end the trackers."""
     trainer.flush()
     if was_stopped:
-        tag = None if trainer.args.ckpt.disable_ds else f"global_step{step}"
+        tag = None if trainer.args.ckpt.disable_ds else tag_of(step)
         context.tell(Stopped(step, tag))
     trainer.close()

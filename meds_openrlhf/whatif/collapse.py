@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from meds_openrlhf.rollouts.run import NONE
-from meds_openrlhf.stats.estimates import LEVEL, ks_up_to, pass_at_k
+from meds_openrlhf.stats.estimates import ENDS, ks_up_to, pass_at_k
 from meds_openrlhf.whatif.visits import Visits
 
 WINDOW = 7  # steps of the centered mean, and at the end of the run
@@ -67,7 +66,7 @@ class Peak:
 
 def recurrence_of(visits: Visits) -> Recurrence | None:
     """Return how often wrong answers come back; None if no prompt has wrong answers at its first visit and later."""
-    wrong = np.flatnonzero(~visits.correct & (visits.answer != NONE))
+    wrong = np.flatnonzero(visits.wrong_answer)
     visit = visits.visit[wrong]
     frame = pd.DataFrame({"prompt": visits.prompt[visit], "visit": visit, "answer": visits.answer[wrong]})
     later = visits.number[visit] > 0
@@ -87,14 +86,14 @@ def recurrence_of(visits: Visits) -> Recurrence | None:
         for drawn in (random.multinomial(size, chance, REDRAWS) for size in sizes):
             hits += (drawn * seen).sum(axis=1)  # at the first visit, nothing was seen
             seen |= drawn > 0
-    low, high = np.quantile(hits / counted.sum(), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(hits / counted.sum(), ENDS)
     given = visits.given_before[wrong][counted] > 0
     return Recurrence(float(given.mean()), float(expected / counted.sum()), (float(low), float(high)))
 
 
 def equal_pairs(visits: Visits) -> float | None:
     """Return the share of pairs of wrong answers of a visit that are equal; None without a pair."""
-    wrong = ~visits.correct & (visits.answer != NONE)
+    wrong = visits.wrong_answer
     frame = pd.DataFrame({"visit": visits.visit[wrong], "answer": visits.answer[wrong]})
     of_visit, of_answer = frame.groupby("visit").size(), frame.groupby(["visit", "answer"]).size()
     pairs = (of_visit * (of_visit - 1)).sum()
@@ -103,7 +102,7 @@ def equal_pairs(visits: Visits) -> float | None:
 
 def distinct_wrong(visits: Visits) -> float | None:
     """Return the mean number of distinct wrong answers of the visits that have any; None without one."""
-    wrong = ~visits.correct & (visits.answer != NONE)
+    wrong = visits.wrong_answer
     distinct = pd.Series(visits.answer[wrong]).groupby(visits.visit[wrong]).nunique()
     return float(distinct.mean()) if len(distinct) else None
 
@@ -172,7 +171,7 @@ def peak_of(visits: Visits) -> Peak | None:
 
     even = np.ones((1, len(prompts)))
     drawn = [fall(random.standard_exponential((AT_ONCE, len(prompts)))) for _ in range(RESAMPLES // AT_ONCE)]
-    low, high = np.quantile(np.concatenate(drawn), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(np.concatenate(drawn), ENDS)
     if len(prompts) < FEW:
         low, high = -1.0, 1.0
     best = best_of(np.ones(len(at), bool))

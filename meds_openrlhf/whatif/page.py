@@ -133,7 +133,7 @@ class WhatIf:
         return [verdict, *self._recurring(), *self._pairs(), *self._spent()]
 
     def _recurring(self) -> list[str]:
-        if not (~self.visits.correct & (self.visits.answer != NONE)).any():
+        if not self.visits.wrong_answer.any():
             return ["No final answer was found in a wrong response, so nothing can be said of what comes back."]
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]

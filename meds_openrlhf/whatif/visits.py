@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from meds_openrlhf.data.prompt_texts import without_template
 from meds_openrlhf.features.final_answer import form_codes
 from meds_openrlhf.memory.log import all_steps
-from meds_openrlhf.memory.stored import open_memory
+from meds_openrlhf.memory.stored import has_memory, open_memory
 from meds_openrlhf.memory.successes import Successes, Visit
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.run import NONE, codes_of, logged_rollouts
@@ -61,6 +61,11 @@ class Visits:
     def right(self) -> NDArray[np.int64]:
         """The number (V,) of right responses."""
         return np.add.reduceat(self.correct.astype(np.int64), self.offsets[:-1])
+
+    @cached_property
+    def wrong_answer(self) -> NDArray[np.bool_]:
+        """Whether (n,) a response has a final answer, and is wrong."""
+        return ~self.correct & (self.answer != NONE)
 
     @cached_property
     def come_back(self) -> bool:
@@ -129,7 +134,7 @@ def read_visits(run: Path) -> Visits:
 
 
 def _remembered(run: RunPaths) -> dict[int, dict[str, Visit]]:
-    if not run.memory.format.exists():
+    if not has_memory(run):
         return {}
     memory = open_memory(run.root)
     return {stored.step: stored.visits for stored in all_steps(memory.paths, memory.schema)}

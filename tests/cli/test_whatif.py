@@ -96,9 +96,7 @@ def test_what_is_refused(meds: Meds) -> None:
     assert meds.refusal("whatif", "nowhere").startswith("FILES=nowhere: does not exist")
     assert meds.refusal("whatif", dump, "--json", "run").startswith("--json=run: is a folder")
     assert meds.refusal("whatif", dump, "--format=x").startswith("--format=x: must be one of auto, ")
-    assert meds.refusal("whatif", dump, "--answer-pattern=x").startswith(
-        "meds.features.answer_pattern=x: must be a text"
-    )
+    assert meds.refusal("whatif", dump, "--answer-pattern=x").startswith("--answer-pattern=x: must be a text")
     assert meds.refusal("whatif", "run", "--answer-pattern=(x)").startswith(
         "--answer-pattern=(x): is for dumps, and run is a run. Leave it out."
     )

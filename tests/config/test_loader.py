@@ -101,7 +101,10 @@ PASS, BONUS = "--meds.exploration.pass_at_k=4", "--meds.exploration.answer_bonus
         ("--meds.watchdog.minutes=0", "meds.watchdog.minutes=0: must be a number that is above 0, or null."),
         ("--meds.features.layers=0", 'layers=0: must be "last-half" or "all", or an integer that is at least 1, or a'),
         ("--meds.features.layers=1.5", "layers=1.5: must be "),
-        *[(f"--meds.features.answer_pattern={value}", f"={value}: {ONE_GROUP}") for value in ("(a", "(a)(b)")],
+        *[
+            (f"--meds.features.answer_pattern={value}", f"={value}: {ONE_GROUP}")
+            for value in ("(a", "(a)(b)", "(" * 400 + "a" + ")" * 400, "a" * 1_000 + "(b)")
+        ],
         ("--meds.run_dir=''", "meds.run_dir=: must be a text that is not empty."),
         ("--meds.policy.entropy_advantage.kappa=1", "kappa=1: must be a number that is above 1."),
         ("--meds.policy.warmup_steps=-1", "warmup_steps=-1: must be an integer that is at least 0, or null."),
@@ -174,6 +177,10 @@ def test_a_removed_name_with_another_value_is_refused(value: object) -> None:
         ("[1, 2]", "run.yaml: must be a mapping that begins with a key such as `meds:`."),
         ("a: [", "run.yaml: is not a readable YAML file (while parsing"),
         ("meds: {}", "meds.run_dir: this setting is required; it has no default."),
+        (
+            "meds:\n  penalty:\n    alpha: 1\nmeds.penalty.alpha: 2",
+            "meds.penalty.alpha=2: is set twice. Remove a line.",
+        ),
         ("meds.penalty: 1\nmeds.penalty.alpha: 2", "meds.penalty=1: must be a section: set the keys below it."),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config import MedsSettings, RunConfig
-from meds_openrlhf.data.prompt_texts import messages_in, questions, texts_of_data_set, without_template
+from meds_openrlhf.data.prompt_texts import around_texts, questions, texts_of_data_set, without_template
 from meds_openrlhf.data.questions import qwen_math_prompt
 from meds_openrlhf.memory.rows import prompt_key
 
@@ -42,27 +42,19 @@ def test_a_prompt_of_the_data_set_is_found_by_the_hash_of_what_engines_get(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "conversation"),
+    ("template", "around"),
     [
-        ("What is 2*3?", [("user", "What is 2*3?")]),
-        (
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n",
-            [("system", "Be brief."), ("user", "2*3?")],
-        ),
-        ("system\nBe brief.\nuser\nWhat is\n2*3?\nassistant\n", [("system", "Be brief."), ("user", "What is\n2*3?")]),
-        (
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\n2*3?<|eot_id|><|start_header_id|>assistant"
-            "<|end_header_id|>\n\n",
-            [("user", "2*3?")],
-        ),
-        (
-            "user\n1+1?\nassistant\n2\nuser\nAnd 2*3?\nassistant\n",
-            [("user", "1+1?"), ("assistant", "2"), ("user", "And 2*3?")],
-        ),
-        ("Who is the\nuser\nhere?", [("user", "Who is the\nuser\nhere?")]),
-        ("user\nassistant\n", [("user", "user\nassistant\n")]),
-        ("", [("user", "")]),
+        ("Q: {}\nA:", ("Q: ", "\nA:")),
+        ("Put it in \\boxed{{}}.\n{0}\n", ("Put it in \\boxed{}.\n", "\n")),
+        ("no place", ("", "")),
+        ("{}{}", ("", "")),
+        ("{:>999999999}", ("", "")),
+        ("{", ("", "")),
+        (None, ("", "")),
     ],
 )
-def test_a_templates_prompt_is_a_conversation(text: str, conversation: list[tuple[str, str]]) -> None:
-    assert messages_in(text) == [{"role": role, "content": content} for role, content in conversation]
+def test_a_template_is_read_as_it_is_formatted(template: str | None, around: tuple[str, str]) -> None:
+    config = RunConfig(MedsSettings(run_dir="x"), {"data.input_template": template})
+    assert around_texts(config) == around
+    if template is not None and any(around):
+        assert template.format("x") == "x".join(around)

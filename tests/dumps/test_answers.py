@@ -2,6 +2,7 @@
 
 import pytest
 
+from meds_openrlhf.dumps import scores
 from meds_openrlhf.dumps.answers import COLUMN, STYLES, style_of
 from meds_openrlhf.dumps.formats import Rollout
 from meds_openrlhf.dumps.scores import Scores
@@ -97,3 +98,11 @@ def scored(equal: list[float], other: list[float]) -> Scores:
 )
 def test_a_reward_tells_right_from_wrong(equal: list[float], other: list[float], better: tuple | None) -> None:
     assert scored(equal, other).better(0.5) == better
+
+
+def test_of_many_rewards_each_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    equal = [0.2 + number / 1e6 for number in range(30_000)]
+    found = scored(equal, [-value for value in equal])
+    assert found.better(0.5) == (0.0, 30_000)
+    monkeypatch.setattr(scores, "MOST_REWARDS", 60)
+    assert scored(equal, [-1.0]).better(0.5) is None

@@ -100,3 +100,17 @@ def test_no_value_takes_more_than_its_file(tmp_path: Path, column: str, name: st
 def test_a_hostile_pickle_ends_in_an_error_of_ours(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ConfigError, match=r"1\.pt: (cannot be read \(|contains no rollouts)"):
         list(Dump([save(tmp_path / "1.pt", content)]))
+
+
+@pytest.mark.parametrize("column", ["label", "prompt"])
+def test_a_text_that_samples_share_counts_for_each(tmp_path: Path, column: str) -> None:
+    long = "x" * 2_000_000
+    value: object = [{"role": "user", "content": [{"type": "text", "text": long}]}] if column == "prompt" else long
+    path = save(tmp_path / "1.pt", {"rollout_id": 1, "samples": [sample(**{column: value})] * 400}, 4)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        content = archive.read("1/data.pkl")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("1/data.pkl", content)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(ConfigError, match=r"cannot be read .*unpacked, it has"):
+        list(Dump([path]))

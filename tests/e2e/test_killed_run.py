@@ -11,10 +11,10 @@ import pytest
 from meds_openrlhf.memory.stored import open_memory, verify_memory
 from meds_openrlhf.step_log import StepLog
 from tests.e2e.conftest import MEDS, finished
+from tests.e2e.runs import Run, require_memory_at_work
 from tests.fuzz.kinds import unpack_killed_run
 
 
-@pytest.mark.fault
 def test_a_killed_run_of_an_earlier_version_is_resumed(
     tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,3 +38,4 @@ def test_a_killed_run_of_an_earlier_version_is_resumed(
     assert [row for row in memory.table().to_pylist() if row["step"] <= 4] == [row for row in rows if row["step"] <= 4]
     assert json.loads((paths.complete / "global_step8").read_text())["step"] == 8
     assert paths.rollout_steps() == [*range(1, 9)]
+    require_memory_at_work(Run(paths))

@@ -126,6 +126,7 @@ def test_the_same_again_and_another_benchmark(tmp_path: Path) -> None:
         ({"max_tokens": 3072}, "--max-tokens=3072: does not fit"),
         ({"answer_pattern": "= (.*)"}, "--answer-pattern== (.*): does not fit"),
         ({"fingerprint": "beef", "model": "runs/b"}, "MODEL=runs/b: does not fit the samples in {folder}, drawn"),
+        ({"fingerprint": "beef"}, "MODEL=runs/a/model: does not fit the samples in {folder}, drawn with other weights"),
         ({"benchmarks": {"aime24": "cc"}}, "--benchmarks=aime24: does not fit"),
     ],
 )

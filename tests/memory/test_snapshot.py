@@ -5,6 +5,7 @@ A memory with another number of shards: the same answers, and nothing is lost on
 
 import json
 import os
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -162,6 +163,17 @@ def test_another_number_of_shards_gives_the_same_answers(
     again.restore(f"global_step{step}")
     assert sum(shard.stats().rows for shard in again.open) == sum(map(len, BATCHES[:step]))
     assert again.observe(*BATCHES[step:]) == expected[step:]
+
+
+def test_a_file_beside_the_snapshots_stops_nothing(old: WrittenMemory, expected: list) -> None:
+    old.stop()
+    copy = old.paths.snapshots / "global_step4 copy.json"
+    shutil.copy(old.paths.snapshot("global_step4"), copy)
+    assert copy not in old.paths.manifests()
+    rewrite_memory(old.paths, replace(old.format, shards=3))
+    again = WrittenMemory(old.root, 3)
+    again.restore("global_step4")
+    assert again.observe(*BATCHES[4:]) == expected[4:]
 
 
 @pytest.mark.parametrize("interrupted", ["write_steps", "commit_snapshot", "write_format", "rmtree"])

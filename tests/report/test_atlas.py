@@ -126,6 +126,13 @@ def test_rows_that_are_answers_have_no_heatmap(tmp_path: Path) -> None:
     assert details[0]["clusters"][0] == {"examples": []}
 
 
+def test_a_memory_whose_rewriting_was_interrupted_is_read(run: RunPaths) -> None:
+    whole = tables_of(atlas_of(run))
+    run.memory.root.rename(run.memory.before.root)
+    run.memory.root.mkdir()
+    assert tables_of(atlas_of(run)) == whole
+
+
 def test_without_a_memory_equal_answers_are_put_together(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path / "run")
     paths.root.mkdir()

@@ -69,6 +69,15 @@ def test_only_the_most_frequent_answers_are_verified_and_the_others_counted(
     assert gradings.left_out == 1
 
 
+@pytest.mark.needs("math_verify")
+def test_the_time_of_math_verify_begins_with_its_first_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gradings = gradings_of(atlas_of(tmp_path, answered(r"\sqrt{4}"), "2"))
+    later = suspects.time.monotonic() + 2 * suspects.SECONDS
+    monkeypatch.setattr(suspects.time, "monotonic", lambda: later)
+    assert [one.answer for one in gradings.suspects] == [r"\sqrt{4}"]
+    assert gradings.left_out == 0
+
+
 def test_answers_that_nearly_all_rollouts_share_are_suspect(tmp_path: Path) -> None:
     atlas = atlas_of(tmp_path / "a", [*answered("8", 4), *answered("7", correct=True), *answered("3", 3, "b")], "7")
     (found,) = gradings_of(atlas).suspects

@@ -61,6 +61,15 @@ def test_a_malformed_reply_leaves_a_cluster_out(tmp_path: Path) -> None:
     assert found.names == ["a sum for a product"]
 
 
+def test_descriptions_that_are_not_merged_end_it_before_more_is_asked(tmp_path: Path) -> None:
+    def lists(request: Request, number: int) -> Response:
+        return Response("well") if "<descriptions>" in request.material else answers(request, number)
+
+    with judge_server(lists) as judge, pytest.raises(ConfigError, match=r"--judge-model=.*: did not merge"):
+        namer(judge, tmp_path)([SUM, ZERO], SIZES[:2])
+    assert not [request for request in judge.requests if "<kinds>" in request.material]
+
+
 def test_nothing_to_describe_asks_nothing_and_a_budget_ends_it(tmp_path: Path) -> None:
     with judge_server(answers) as judge:
         assert namer(judge, tmp_path)([NOTHING], SIZES[:1]).names == []

@@ -19,7 +19,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import MedsSettings
-from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.memory.pool import MemoryPool, start_shards
 from meds_openrlhf.memory.shard import ShardSettings
 from meds_openrlhf.memory.snapshot import MemoryFormat, rewrite_memory, write_format
@@ -97,10 +96,7 @@ def _start_memory(job: Job, groups: dict[str, Any]) -> tuple[list[Any], MemoryPo
     tags = {checkpoint.tag for checkpoint in whole_checkpoints(job.paths)}
     rewrite_memory(paths, memory_format, meds.lock_seconds, tags)
     write_format(paths, memory_format)
-    memory = meds.memory
-    settings = ShardSettings(
-        memory_format.layers, transform_of(meds), memory.method, meds.lock_seconds, memory.success_decay
-    )
+    settings = ShardSettings.of(meds, memory_format.layers)
     options = [{**options, **WITHOUT_TENSORS} for options in shard_options(groups["memory"], meds.memory.shards)]
     shards = start_shards(paths, memory_format, settings, options)
     return shards, MemoryPool(shards, paths.root, memory_format)

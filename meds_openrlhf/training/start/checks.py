@@ -23,7 +23,7 @@ from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.placement.batching import Batching, even_batch, listed
 from meds_openrlhf.placement.model_shape import FoundShape
 from meds_openrlhf.placement.roles import COUNTS, TENSOR_PARALLEL, engines_share_gpus
-from meds_openrlhf.runtime.devices import has_cuda
+from meds_openrlhf.runtime.devices import uses_cpu
 from meds_openrlhf.runtime.hub import WITH_ITS_CODE, require_trusted
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".csv", ".parquet", ".arrow"})
@@ -72,7 +72,7 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
     """Refuse what OpenRLHF accepts and then loses, does wrong without a word, or asserts only in the first step."""
     ckpt, ds, kl, rollout = args.ckpt, args.ds, args.algo.kl, args.rollout
     longest, overlong = rollout.max_new_tokens or args.data.max_len, args.reward.overlong_buffer_len
-    backend, on_cpu = config.openrlhf.get("vllm.sync_backend"), config.meds.allow_cpu and not has_cuda()
+    backend, on_cpu = config.openrlhf.get("vllm.sync_backend"), uses_cpu(config.meds.allow_cpu)
     lost = "so no run could resume. Leave it out."
     for field, value, is_wrong, hint in (
         # It removes the old checkpoint before it saves the new one.

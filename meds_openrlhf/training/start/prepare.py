@@ -114,7 +114,7 @@ def prepare(config: RunConfig, paths: RunPaths, resume: bool, on_cpu: bool, node
 
 def plan_run(config: RunConfig, nodes: Sequence[Node]) -> PlanReport:
     """Plan the placement of a new run on ``nodes``; runs the same checks as `prepare`, except those of files."""
-    on_cpu = config.meds.allow_cpu and not devices.has_cuda()
+    on_cpu = devices.uses_cpu(config.meds.allow_cpu)
     checks.require_local_paths(config, ("actor.model_name_or_path",))
     flags = openrlhf_flags(config, RunPaths(Path(config.meds.run_dir)), on_cpu, load=False)
     args, models = arguments_of(config, flags, lambda: nodes, {})

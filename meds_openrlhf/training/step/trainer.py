@@ -15,6 +15,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 
 from meds_openrlhf.checkpoints import mark_complete, newest_complete, remove_stale, saved_tags
 from meds_openrlhf.config import ConfigError
+from meds_openrlhf.paths import tag_of
 from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.training.control import StepReport
 from meds_openrlhf.training.step.batches import arranged
@@ -168,7 +169,7 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
             self._latest_eval_metric_value = value = metrics[key]
             if value > self.best_eval_metric_value:
                 self.best_eval_metric_value = value
-                self._save(f"best_global_step{evaluated}", step, {**state, "checkpoint_metric_key": key})
+                self._save(tag_of(evaluated, best=True), step, {**state, "checkpoint_metric_key": key})
         if must_stop:
             self.save(step, state)
         return must_stop
@@ -176,8 +177,8 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
     def save(self, step: int, state: dict[str, Any]) -> None:
         """Save a checkpoint of the step, unless there is one."""
         newest = newest_complete(self._context.paths)
-        if newest is None or newest.tag != f"global_step{step}":
-            self._save(f"global_step{step}", step, state)
+        if newest is None or newest.tag != tag_of(step):
+            self._save(tag_of(step), step, state)
 
     def _save(self, tag: str, step: int, state: dict[str, Any]) -> None:
         """Save memory and diversity, then the models, and then mark the checkpoint complete.
