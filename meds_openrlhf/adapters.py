@@ -25,7 +25,7 @@ def merged(weight: torch.Tensor, low: torch.Tensor, high: torch.Tensor, scaling:
     return result.mul_(scaling).add_(weight)
 
 
-def plain_name(name: str) -> str | None:
+def name_in_model(name: str) -> str | None:
     """Return a parameter's name in the model without adapters, or None for a parameter of an adapter."""
     if ".lora_" in name:
         return None

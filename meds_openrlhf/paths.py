@@ -78,7 +78,7 @@ def tag_of(step: int, best: bool = False) -> str:
     return f"{BEST * best}global_step{step}"
 
 
-def plain_name(name: str) -> str:
+def as_folder_name(name: str) -> str:
     """Return a name that a user or a run's file gives, as the name of one folder."""
     plain = re.sub(r"[/\x00-\x1f\x7f]|^\.+$", "_", name)[:128]
     return plain or "_"
@@ -153,7 +153,7 @@ class RunPaths:
 
     def diversity(self, tag: str) -> Path:
         """Return the moments file of a checkpoint. Raises ValueError for a tag that could leave the folder."""
-        return inside(self.root, f"checkpoints/diversity/{_plain_name(tag)}.npz")
+        return inside(self.root, f"checkpoints/diversity/{_snapshot_name(tag)}.npz")
 
     def markers(self) -> list[Path]:
         """Return the markers of complete checkpoints."""
@@ -193,7 +193,7 @@ class MemoryPaths:
 
     def snapshot(self, name: str) -> Path:
         """Return the manifest of a snapshot. Raises ValueError for a name that could leave the folder."""
-        return inside(self.root, f"snapshots/{_plain_name(name)}.json")
+        return inside(self.root, f"snapshots/{_snapshot_name(name)}.json")
 
     def manifests(self) -> list[Path]:
         """Return the manifests of the snapshots, step 5 before step 10."""
@@ -202,7 +202,7 @@ class MemoryPaths:
         return sorted(found, key=lambda path: (len(path.stem), path.stem))
 
 
-def _plain_name(name: str) -> str:
+def _snapshot_name(name: str) -> str:
     if not SNAPSHOT_NAME.fullmatch(name):
         raise ValueError(f"snapshot name: {name!r} may contain only letters, digits and underscores.")
     return name

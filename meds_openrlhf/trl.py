@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from trl import GRPOTrainer
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.memory.rows import prompt_key
-from meds_openrlhf.memory.successes import DECAY, Successes, counted
+from meds_openrlhf.memory.successes import DECAY, Successes, Visit, counted
 from meds_openrlhf.shaping.focal import GAMMA, focal_weights
 
 RIGHT = PenaltySettings.correct_threshold  # the reward from which a completion is right
@@ -59,6 +60,9 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._focal_gamma = focal_gamma
         self._right_by = 0 if right_by is None else names.index(right_by)
         self._successes = Successes(success_decay)
+        self._last: Mapping[
+            str, Visit
+        ] = {}  # of the generation that is trained on, which a checkpoint inside it repeats
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, *rest: Any) -> Any:
         """Keep the prompts and verdicts of all processes, in the order of the rewards."""
@@ -70,10 +74,11 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         found = super()._generate_and_score_completions(inputs)
         if not self.model.training:
             return found
+        self._count_last()
         keys, verdicts = self._judged
         given = [(key, verdict) for key, verdict in zip(keys, verdicts) if not math.isnan(verdict)]
         visits = self._successes.visits_of(counted((key, int(verdict >= RIGHT), 1) for key, verdict in given))
-        self._successes.add(visits)
+        self._last = visits
         success = np.array([visits[key].success or 0.0 if key in visits else 0.0 for key in keys])
         weights = focal_weights(success, self._focal_gamma)
         logged = self._logs["advantages"]  # the last of them are this batch's
@@ -83,8 +88,14 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         advantages = found["advantages"]
         return {**found, "advantages": advantages * advantages.new_tensor(weights[own : own + len(inputs)])}
 
+    def _count_last(self) -> None:
+        self._successes.add(self._last)
+        self._last = {}
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+            self._count_last()
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             write_atomically(folder / SUCCESSES, self._successes.to_json().encode())

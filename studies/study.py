@@ -155,6 +155,14 @@ def _check(study: Study) -> None:
     _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
     fits = study.rule.interval != "pooled" or len(study.tasks) == 1
     _require(fits, "rule.interval", "pooled", "is for one task.")
+    for name, claim in study.claims.items():
+        fits = study.rule.interval != "pooled" or claim.than_metric in (None, claim.metric)
+        _require(
+            fits,
+            f"claims.{name}.than_metric",
+            claim.than_metric,
+            "has another error. Use an interval that is not pooled.",
+        )
     names = [run.name for run in study.runs()]
     _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]

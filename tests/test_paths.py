@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from meds_openrlhf.config.errors import ConfigError
-from meds_openrlhf.paths import RunPaths, entries_of, inside, leads_out, plain_name
+from meds_openrlhf.paths import RunPaths, as_folder_name, entries_of, inside, leads_out
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_a_name_of_a_users_is_the_name_of_one_folder() -> None:
         "a/b": "a_b",
         "x" * 300: "x" * 128,
     }
-    assert {name: plain_name(name) for name in names} == names
+    assert {name: as_folder_name(name) for name in names} == names

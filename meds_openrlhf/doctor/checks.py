@@ -146,7 +146,8 @@ def room_for_checkpoints(folder: Path, config: RunConfig) -> Finding:
     shape = find_shape(name, config.meds.trust_remote_code).shape
     if shape is None:
         return Finding("cluster", "disk", f"{name}: the size of this model, and so of its checkpoints, is unknown")
-    kept = int(flags.get("ckpt.max_num") or 3) + bool(flags.get("eval.dataset"))  # of which the best is kept, too
+    saves = float(flags.get("ckpt.save_steps") or -1) > 0  # else only a stop does
+    kept = (int(flags.get("ckpt.max_num") or 3) if saves else 1) + bool(flags.get("eval.dataset"))  # the best, too
     roles = 2 if flags.get("algo.advantage.estimator") in (None, "gae") else 1
     # Bytes of a parameter: 2 for weights in bf16, and 12 for weights in fp32 and Adam's moments, with LoRA hardly any.
     saved = 0 if flags.get("ckpt.disable_ds") else kept * roles * (2 if flags.get("ds.lora.rank") else 14)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from meds_openrlhf.adapters import PEFT_CONFIG, merged, plain_name
+from meds_openrlhf.adapters import PEFT_CONFIG, merged, name_in_model
 from meds_openrlhf.checkpoints import whole_checkpoints
 from meds_openrlhf.config import ConfigError, RunConfig, load_config
 from meds_openrlhf.evaluation.request import LABEL, Problem
@@ -280,7 +280,7 @@ def _save(source: Model, weights: dict[str, Any], folder: Path, trusted: bool) -
         config = AutoConfig.from_pretrained(base, trust_remote_code=trusted)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=trusted)
     wanted, tied = set(dict(model.named_parameters())), set(dict(model.named_parameters(remove_duplicate=False)))
-    names = {plain: name for name in weights if (plain := plain_name(name)) is not None}
+    names = {plain: name for name in weights if (plain := name_in_model(name)) is not None}
     missing, strange = sorted(wanted - set(names)), sorted(set(names) - tied - set(dict(model.named_buffers())))
     if missing or strange:
         what = f"lacks {missing[0]}" if missing else f"contains {strange[0]}, which {base} does not have"

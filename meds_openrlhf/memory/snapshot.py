@@ -27,7 +27,7 @@ from meds_openrlhf.json_text import parse_json
 from meds_openrlhf.locks import WAIT_SECONDS
 from meds_openrlhf.memory.errors import MemoryCorruptionError
 from meds_openrlhf.memory.log import LogState, StoredStep, all_steps, lock_shard, write_steps
-from meds_openrlhf.memory.rows import Sharding, log_schema, owners_of, shard_of
+from meds_openrlhf.memory.rows import Sharding, group_rows, log_schema, owners_of, shard_of
 from meds_openrlhf.paths import MOST_STEPS, MemoryPaths
 
 logger = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ def _split(paths: MemoryPaths, layers: int, shards: int) -> list[list[StoredStep
         owners, owner_of = owners_of(rows, shards), {prompt: shard_of(prompt, shards) for prompt in visits}
         for number in sorted({*np.unique(owners).tolist(), *owner_of.values()}):
             own = {prompt: visit for prompt, visit in visits.items() if owner_of[prompt] == number}
-            parts[number].append(StoredStep(step, rows.filter(pa.array(owners == number)), own))
+            parts[number].append(StoredStep(step, group_rows(rows.filter(pa.array(owners == number))), own))
     return parts
 
 

@@ -60,7 +60,7 @@ def loss_behind(error: BaseException, members: list[Member]) -> str | None:
     if isinstance(cause, ray.exceptions.RayActorError) and cause.actor_init_failed:
         return None
     deadline = time.monotonic() + EXPLANATION_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and any(member.vital for member in members):
         loss = first_loss(members)
         if loss is not None:
             return loss

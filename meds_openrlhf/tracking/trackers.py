@@ -25,7 +25,7 @@ from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.config.loader import flatten, read_mapping
 from meds_openrlhf.files import open_own, read_file, write_atomically
 from meds_openrlhf.json_text import parse_json
-from meds_openrlhf.paths import RunPaths, entries_of, inside, plain_name
+from meds_openrlhf.paths import RunPaths, as_folder_name, entries_of, inside
 from meds_openrlhf.runtime.processes import MARK, end_family
 
 STREAMS = ("metrics", "evaluations", "clusters")  # the logs that are sent
@@ -139,7 +139,7 @@ class _TensorBoard(Tracker):
         from tensorboard.plugins.text.summary_v2 import text_pb
         from tensorboard.summary.writer.event_file_writer import EventFileWriter  # torch's writer would load torch
 
-        folder = inside(run.tensorboard, plain_name(run.setting("run_name")))
+        folder = inside(run.tensorboard, as_folder_name(run.setting("run_name")))
         # In a folder that the configuration names outside of the run, nothing is changed that is there.
         own = entries_of(run.paths.root, folder) if run.paths.root in folder.parents else []
         earlier = [path for path in own if path.name.startswith(_EVENTS) and path.name.endswith(f".{run.id}")]

@@ -19,6 +19,7 @@ from ray.util.queue import Queue
 
 from meds_openrlhf.paths import tag_of
 from meds_openrlhf.runtime.ray_connection import this_node
+from meds_openrlhf.step_log import StepLog
 from meds_openrlhf.training.control import Stopped
 from meds_openrlhf.training.step.context import TrainerContext
 from meds_openrlhf.training.step.engine_fleet import EngineFleet
@@ -46,13 +47,20 @@ class SynchronousRun:
         step, must_stop = state["global_step"], False
         if step:
             self._rollouts.resume(state)
+            if _last_evaluated(self._context) < step:  # it was saved before it was evaluated
+                must_stop = self._evaluate_if_due(step, state)
         while not must_stop and (rollouts := self._rollouts.generate()) is not None:
             step += 1
             metrics = self._trainer.step(rollouts, step)
             must_stop = self._trainer.finish_step(step, metrics, rollouts.state)
-            if not must_stop and self._rollouts.evaluates and is_due(step, self._args.eval.steps):
-                must_stop = self._trainer.finish_evaluation(step, self._rollouts.evaluate(), step, rollouts.state)
+            must_stop = must_stop or self._evaluate_if_due(step, rollouts.state)
         _end(self._trainer, self._context, step, must_stop)
+
+    def _evaluate_if_due(self, step: int, state: dict[str, Any]) -> bool:
+        """Evaluate the policy after a step if it is time for that; return whether the run has to stop."""
+        if not self._rollouts.evaluates or not is_due(step, self._args.eval.steps):
+            return False
+        return self._trainer.finish_evaluation(step, self._rollouts.evaluate(), step, state)
 
 
 class AsynchronousRun:
@@ -92,6 +100,7 @@ class GeneratingHalf:
         self, strategy: Any, engines: list[Any], context: TrainerContext, queue: Queue, slots: Queue, lock: Any
     ) -> None:
         self._args, self._queue, self._slots, self._lock = strategy.args, queue, slots, lock
+        self._context = context
         data, fleet = _data_of(strategy), EngineFleet(engines, context.tell)
         self._max_steps = data.max_steps
         self._rollouts = RolloutGenerator(data.generator, fleet, context, sync_weights=None)
@@ -104,7 +113,7 @@ class GeneratingHalf:
         """Generate to the end, and evaluate where it is due."""
         if state["global_step"]:
             self._rollouts.resume(state)
-        has_evaluated, evaluated = False, 0
+        has_evaluated, evaluated = False, _last_evaluated(self._context)
         is_partial = self._args.train.partial_rollout_enable  # responses go on with new weights, without a lock
         while self._rollouts.has_data:
             step = self._slots.get(block=True)
@@ -188,10 +197,15 @@ def _tokenizer_of(strategy: Any) -> Any:
     )
 
 
+def _last_evaluated(context: TrainerContext) -> int:
+    """The last step whose evaluation is logged; 0 without one."""
+    lines = StepLog(context.paths.evaluations).read()
+    return int(lines[-1]["step"]) if lines else 0
+
+
 def _end(trainer: Trainer, context: TrainerContext, step: int, was_stopped: bool) -> None:
-    """Write what is left, tell the driver of a stop on request if there was one, and end the trackers."""
+    """Write what is left, and tell the driver of a stop on request if there was one."""
     trainer.flush()
     if was_stopped:
         tag = None if trainer.args.ckpt.disable_ds else tag_of(step)
         context.tell(Stopped(step, tag))
-    trainer.close()

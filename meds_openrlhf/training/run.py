@@ -178,7 +178,8 @@ class Run:
                     raise WatchdogExpired
                 if self.interruptions.noted is not None and not passed_on:
                     control.request_stop.remote()
-                    self.console.say("stopping after this step, with a checkpoint; interrupt again to stop at once")
+                    kept = "without" if self.job.args.ckpt.disable_ds else "with"
+                    self.console.say(f"stopping after this step, {kept} a checkpoint; interrupt again to stop at once")
                     passed_on = True
                 if time.monotonic() >= next_census:
                     if loss := first_loss(self.members):

@@ -135,7 +135,8 @@ from meds_openrlhf import answer_of
 from meds_openrlhf.trl import FocalGRPOTrainer
 
 torch.set_num_threads(1)
-assets, folder, steps, gamma = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+assets, folder, steps, gamma, uses = (
+    Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
 
 
 def length(completions, **_):
@@ -151,6 +152,7 @@ data = Dataset.from_list([{"prompt": line["prompt"], "answer": line["answer"]} f
 args = GRPOConfig(
     output_dir=folder, max_steps=steps, per_device_train_batch_size=16, num_generations=8, max_completion_length=48,
     learning_rate=1e-4, use_cpu=True, logging_steps=1, log_completions=True, report_to=[], save_steps=2,
+    num_iterations=uses,
     disable_tqdm=True, seed=1)
 kind, own = (GRPOTrainer, {}) if gamma == "none" else (
     FocalGRPOTrainer, {"focal_gamma": float(gamma), "success_decay": 0.5, "right_by": "reward"})
@@ -169,11 +171,16 @@ def completions(folder: Path) -> list[pd.DataFrame]:
 
 def test_a_trl_trainer_weights_groups_by_remembered_success_and_resumes_with_it(assets: Path, tmp_path: Path) -> None:
     """As `GRPOTrainer` at first visits, and as a fold of the logged verdicts at the others, across a restart."""
-    for name, steps, gamma in (("plain", 2, "none"), ("off", 2, "0"), ("focal", 2, "2"), ("focal", 6, "2")):
-        assert (
-            finished([sys.executable, "-c", FOCAL, str(assets), str(tmp_path / name), str(steps), gamma]).returncode
-            == 0
-        )
+    runs = (
+        ("plain", 2, "none", 1),
+        ("off", 2, "0", 1),
+        ("focal", 2, "2", 1),
+        ("focal", 6, "2", 1),
+        ("twice", 3, "2", 2),
+    )
+    for name, *given in runs:
+        words = [sys.executable, "-c", FOCAL, str(assets), str(tmp_path / name), *map(str, given)]
+        assert finished(words).returncode == 0
     for plain, off in zip(completions(tmp_path / "plain"), completions(tmp_path / "off"), strict=True):
         pd.testing.assert_frame_equal(plain, off)
 
@@ -192,3 +199,7 @@ def test_a_trl_trainer_weights_groups_by_remembered_success_and_resumes_with_it(
     assert weighted > 16
     last = json.loads((tmp_path / "focal" / "checkpoint-6" / "successes.json").read_text())
     assert last == json.loads(memory.to_json())
+    # Of two generations, each trained on twice, the second is drawn again by whoever resumes after three steps.
+    inside = json.loads((tmp_path / "twice" / "checkpoint-3" / "successes.json").read_text())
+    assert {responses for _, responses, _ in inside["prompts"].values()} == {8}
+    assert inside["visits"] == len(inside["prompts"]) == 2

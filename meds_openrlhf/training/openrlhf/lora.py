@@ -20,7 +20,7 @@ import torch.distributed as dist
 from openrlhf.trainer.ray import ppo_actor
 from peft.tuners.lora import LoraLayer
 
-from meds_openrlhf.adapters import merged, plain_name
+from meds_openrlhf.adapters import merged, name_in_model
 from meds_openrlhf.training.openrlhf.access import replaced
 
 
@@ -36,7 +36,7 @@ class MergedWeights:
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Iterate over the base model's parameters by name; their data is not merged yet."""
         for name, parameter in self._model.named_parameters():
-            plain = plain_name(name)
+            plain = name_in_model(name)
             if plain is not None and (parameter in self._layer_of or not self._adapted_alone):
                 yield plain, parameter
 
@@ -92,7 +92,7 @@ def save_merged(model: Any, tokenizer: Any, output_dir: str) -> None:
                 state[name] = parameter.detach().to("cpu", copy=True)
     if writes:
         saved = peft_model.state_dict()
-        state |= {str(plain_name(name)): buffer for name, buffer in peft_model.named_buffers() if name in saved}
+        state |= {str(name_in_model(name)): buffer for name, buffer in peft_model.named_buffers() if name in saved}
         Path(output_dir).mkdir(parents=True, exist_ok=True)
         peft_model.get_base_model().save_pretrained(output_dir, state_dict=state)
         tokenizer.save_pretrained(output_dir)

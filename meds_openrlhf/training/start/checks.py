@@ -92,6 +92,10 @@ def require_sound_flags(config: RunConfig, args: SimpleNamespace) -> None:
          "does not work with ds.zero_stage=3: engines would get parts of weights. Set ds.zero_stage to 2 or less."),
         ("reward.overlong_buffer_len", overlong, (overlong or 0) > longest,
          f"is more than the {longest} tokens of the longest response. Lower it."),
+        # Engines may have newer weights by the time that a step's evaluation comes to its turn.
+        ("train.async_queue_size", args.train.async_queue_size,
+         args.train.async_enable and args.train.async_queue_size > 1 and bool(args.eval.dataset),
+         "would log evaluations of newer policies than their step's. Set 1, or evaluate checkpoints with `meds eval`."),
         # Engines compute in bfloat16, or without a GPU in float32, and take no weights of other types.
         ("ds.param_dtype", ds.param_dtype, ds.param_dtype == "fp16", "does not reach engines. Leave it out."),
         ("ds.param_dtype", ds.param_dtype, config.openrlhf.get("ds.param_dtype") == "fp32" and not on_cpu,

@@ -29,14 +29,15 @@ class TokenAdvantages:
         return self.order.values(map(_outcomes, self.experiences)).reshape(-1, self.group)
 
     def change(self, change: Change) -> None:
-        """Change the advantages and returns of each response's tokens."""
+        """Change the advantages of each response's tokens, and the returns unless they are what a critic learns."""
         factors, added = (np.asarray(values, np.float32).reshape(-1) for values in change)
         for experience in self.experiences:
             by, plus = (torch.from_numpy(values[experience.index]) for values in (factors, added))
             tokens = plus[:, None] * experience.action_mask
             experience.advantages = experience.advantages * by[:, None] + tokens
-            experience.returns = experience.returns * by[:, None] + tokens
-            experience.info["return"] = experience.info["return"] * by + plus
+            if experience.values is None:
+                experience.returns = experience.returns * by[:, None] + tokens
+                experience.info["return"] = experience.info["return"] * by + plus
 
     def cap(self, unshaped: TokenAdvantages, correct: Bools) -> None:
         """Cap the advantages of wrong responses, token by token; returns stay."""

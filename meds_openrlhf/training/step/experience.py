@@ -36,7 +36,6 @@ from meds_openrlhf.memory.shard import MemoryAnswer
 from meds_openrlhf.memory.successes import counted
 from meds_openrlhf.placement.batching import Batching, ranks_of_roles
 from meds_openrlhf.rollouts.step import StepTable
-from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
 from meds_openrlhf.shaping.methods import methods_of
 from meds_openrlhf.shaping.shuffled import shuffled
@@ -135,14 +134,7 @@ class ExperienceMaker(Estimators):
             self._has_told_of_engines = True
 
     def split_rollout_samples(self, rollout_samples: list[Experience]) -> list[Experience]:
-        """Number the samples, and join them into micro-batches.
-
-        Raises RunLostError if the reward function failed for some of them.
-        """
-        missing = sum(sample.rewards is None for sample in rollout_samples)
-        if missing and self.reward_model_group is None:
-            what = f"{missing} of {len(rollout_samples)} responses have no reward"
-            raise RunLostError(f"{what}: reward.remote_url raised or did not answer (--verbose prints why)")
+        """Number the samples, and join them into micro-batches."""
         for number, sample in enumerate(rollout_samples):
             sample.index = [number]
         return padded_batches(rollout_samples, self._micro_batches(rollout_samples), self.tokenizer.pad_token_id)

@@ -121,7 +121,7 @@ def eval_metrics(
 
 
 def evaluation_metrics(meds: MedsSettings, tokenizer: Any) -> Callable[..., dict[str, float]]:
-    """Return `eval_metrics` with a run's settings, to replace OpenRLHF's ``compute_eval_metrics``."""
+    """Return `eval_metrics` with a run's settings."""
     locator = AnswerLocator(tokenizer, meds.features.answer_pattern)
     return partial(eval_metrics, threshold=meds.penalty.correct_threshold, locator=locator)
 

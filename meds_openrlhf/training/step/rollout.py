@@ -228,7 +228,7 @@ class RolloutGenerator:
     ) -> tuple[OrderedBatch, bool]:
         """Answer prompts in data order until ``wanted`` pass, starting some in advance; see `OrderedBatch`.
 
-        Returns the batch, and whether there are no more rows.
+        Returns the batch, and whether there are no more rows. Raises RunLostError if the reward function failed.
         """
         batch = OrderedBatch(wanted, self._pass_rate if filters else None, self._extras)
         trains, exhausted = rows is self._prompts, False
@@ -253,6 +253,10 @@ class RolloutGenerator:
                     batch.judge(started, [], passes=False)
                     continue
                 samples = [self._sample_of(response) for response in responses]
+                missing = sum(sample.rewards is None for sample in samples)
+                if missing and not self.args.reward.model_name_or_path:
+                    what = f"{missing} of {len(samples)} responses to a prompt have no reward"
+                    raise RunLostError(f"{what}: reward.remote_url raised or did not answer (--verbose prints why)")
                 passes = not (filters and self._is_filtered_out(samples))
                 batch.judge(started, samples, passes, right=0 if passes else self._right_of(samples))
         self._fleet.cancel(list(calls))

@@ -71,11 +71,10 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
         status = self.ppo_train(step - 1)
         trained = time.perf_counter()
         self.send_weights()
-        if "kl" in status:
-            self.kl_ctl.update(status["kl"], self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt)
         times = {
             "timing/generation": rollouts.seconds,
             "timing/make_experience": made - started,
+            "timing/send": sent - made,
             "timing/ppo_train": trained - sent,
             "timing/broadcast": time.perf_counter() - trained,
         }
@@ -147,9 +146,6 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
         numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
         # Report before saving: after a crash a surplus line can be removed, but a missing line cannot be restored.
         must_stop: bool = ray.get(self._context.control.report.remote(StepReport(step, numbers)))
-        for logger in filter(None, (self.wandb_logger, self.tensorboard_logger)):
-            if is_due(step, self.args.logger.logging_steps):
-                logger.log_train(step, metrics)
         if must_stop or is_due(step, self.args.ckpt.save_steps):
             self.save(step, state)
         return must_stop
@@ -160,8 +156,6 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
         An asynchronous run has advanced to ``step`` by then, which is what it saves. Returns whether the run has to
         stop: evaluations take long.
         """
-        for logger in filter(None, (self.wandb_logger, self.tensorboard_logger)):
-            logger.log_eval(evaluated, metrics)
         report, line = StepReport(evaluated, metrics), eval_line(evaluated, metrics)
         must_stop: bool = ray.get(self._context.control.report_evaluation.remote(report, line))
         key = self._detect_eval_metric_key(metrics)
@@ -224,11 +218,6 @@ class Trainer(BasePPOTrainer):  # type: ignore[misc]
     def flush(self) -> None:
         """Wait until all rollouts are on disk."""
         self._rollouts.flush()
-
-    def close(self) -> None:
-        """End OpenRLHF's trackers."""
-        for logger in filter(None, (self.wandb_logger, self.tensorboard_logger)):
-            logger.close()
 
 
 def is_due(step: int, every: float) -> bool:

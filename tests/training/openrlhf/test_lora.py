@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from meds_openrlhf.adapters import plain_name
+from meds_openrlhf.adapters import name_in_model
 from meds_openrlhf.checkpoints import mark_complete
 from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.evaluation.models import converted, find_models, fingerprint_of
@@ -191,7 +191,7 @@ def test_engines_get_the_merged_weights_and_the_policy_keeps_its_own(stage: int,
     assert adapted == {name for name in base if name.removesuffix(".weight").split(".")[-1] in TARGETS}
     own = load_file(runs[stage] / "own.safetensors")
     assert all((own[name] != 0).any() for name in own if ".lora_B." in name)
-    kept = {plain_name(name): weight for name, weight in own.items() if plain_name(name) is not None}
+    kept = {name_in_model(name): weight for name, weight in own.items() if name_in_model(name) is not None}
     assert all(torch.equal(kept[name], weight) for name, weight in base.items())
 
 

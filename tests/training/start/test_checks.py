@@ -64,6 +64,10 @@ REFUSED: dict[Callable[..., None], list[tuple[str, str]]] = {
         (f"{AGENT} --reward.remote_url=reward.py", "would not be used, because train.agent_func_path is set."),
     ],
     checks.require_sound_flags: [
+        (
+            "--train.async_enable --train.async_queue_size=2 --eval.dataset=some/data",
+            "train.async_queue_size=2: would log evaluations of newer policies than their step's.",
+        ),
         ("--ckpt.max_num=1 --ckpt.save_steps=5", "ckpt.max_num=1: leaves no complete checkpoint while the next"),
         ("--train.enable_ema", "train.enable_ema=True: is in no checkpoint, so no run could resume. Leave it"),
         ("--algo.kl.target=6", "algo.kl.target=6.0: adapts a coefficient that is in no checkpoint"),

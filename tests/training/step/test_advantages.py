@@ -16,6 +16,8 @@ from meds_openrlhf.features.final_answer import VALUES
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory.shard import ShardSettings
+from meds_openrlhf.shaping.method import Change
+from meds_openrlhf.training.step.advantages import TokenAdvantages
 from tests.training.step.rollouts import (
     LAYERS,
     NOT_RECORDED,
@@ -258,3 +260,17 @@ def test_seldom_answers_gain_advantage_and_frequent_ones_lose_it(tmp_path: Path,
         np.testing.assert_allclose(by_sample(experiences, "advantages"), expected, rtol=1e-5)
         np.testing.assert_allclose(by_sample(experiences, "return"), expected, rtol=1e-5)
         np.testing.assert_allclose(by_sample(experiences, "shaped_reward"), rewards, rtol=1e-6)
+
+
+@pytest.mark.parametrize("has_critic", [False, True])
+def test_returns_change_with_advantages_unless_a_critic_learns_them(has_critic: bool) -> None:
+    ones = torch.ones(2, 3)
+    experience = Experience(
+        index=[0, 1], advantages=ones, returns=ones, values=torch.zeros(2, 3) if has_critic else None,
+        action_mask=torch.tensor([[1, 1, 0], [1, 1, 1]]), info={"return": torch.ones(2)},
+    )  # fmt: skip
+    TokenAdvantages([experience], None, group=2).change(Change(np.array([[0.5, 0.0]]), np.array([[0.0, 2.0]])))
+    changed = [[0.5, 0.5, 0.5], [2.0, 2.0, 2.0]]
+    assert experience.advantages.tolist() == changed
+    assert experience.returns.tolist() == (ones.tolist() if has_critic else changed)
+    assert experience.info["return"].tolist() == ([1.0, 1.0] if has_critic else [0.5, 2.0])

@@ -13,7 +13,6 @@ from meds_openrlhf.config import MedsSettings
 from meds_openrlhf.config.schema import FeatureSettings
 from meds_openrlhf.features.kind import FeatureFunction, Kind
 from meds_openrlhf.features.transform import FeatureTransform
-from meds_openrlhf.runtime.errors import RunLostError
 from meds_openrlhf.shaping.law import penalty_effect
 from meds_openrlhf.training.step.experience import ExperienceMaker
 from meds_openrlhf.training.step.log import metrics_of_policy
@@ -188,13 +187,6 @@ def test_what_the_generation_tells_is_part_of_the_step() -> None:
     result = our_maker(arguments()).make_step(recorded_rollouts(), 1, generated=600, extras=4)
     assert result.metrics["rollout/generated_tokens"] == 600
     assert result.rollouts.is_extra.tolist() == [False] * 8 + [True] * 4
-
-
-def test_responses_without_a_reward_end_the_run() -> None:
-    samples = recorded_rollouts()
-    samples[5].rewards = samples[5].scores = None
-    with pytest.raises(RunLostError, match=r"^1 of 12 responses have no reward: reward.remote_url raised"):
-        our_maker(arguments()).make_step(samples, 1)
 
 
 def test_length_penalties_do_not_change_a_verdict() -> None:

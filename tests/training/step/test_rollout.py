@@ -170,6 +170,24 @@ def test_prompts_that_are_too_long_with_their_images_are_dropped_and_said_once(f
     assert told.startswith("dropping prompts that are too long with their images, such as '")
 
 
+class WithoutReward(InstantFleet):
+    """Whose reward function raised for a response to prompt 3; OpenRLHF then gives None."""
+
+    def responses(self, call: Any) -> list[dict[str, Any]]:
+        first, *others = super().responses(call)
+        return [{**first, "reward": None, "scores": None} if int(call[1]) == 3 else first, *others]
+
+
+@pytest.mark.parametrize("filtering", [False, True])
+def test_responses_without_a_reward_end_the_run_unless_a_model_gives_it(filtering: bool) -> None:
+    args = arguments(8, 8, filtering)
+    said = f"^1 of {SAMPLES} responses to a prompt have no reward: reward.remote_url raised"
+    with pytest.raises(RunLostError, match=said):
+        make_generator(WithoutReward(), args, 8).generate()
+    args.reward.model_name_or_path = "a model"
+    assert filtering or len(next_samples(make_generator(WithoutReward(), args, 8))) == 8 * SAMPLES
+
+
 class SometimesWithout(InstantFleet):
     """Returns no log-probs of every third prompt, and too few of every other third, as a user's agent may."""
 
