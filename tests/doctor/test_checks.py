@@ -87,6 +87,12 @@ def test_every_node_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ({}, 400, "3 checkpoints of Qwen/Qwen2.5-Math-7B and the trained model take 335 GB, 400 GB free", "ok"),
         ({}, 300, "3 checkpoints of Qwen/Qwen2.5-Math-7B and the trained model take 335 GB, 300 GB free", "WRONG"),
+        (
+            {"ckpt.save_steps": None},
+            130,
+            "1 checkpoint of Qwen/Qwen2.5-Math-7B and the trained model take 122 GB",
+            "ok",
+        ),
         ({"ckpt.max_num": 2, "ckpt.save_hf": True}, 230, "230 GB free; every save adds 15 GB with ckpt.save_hf", "ok"),
         ({"eval.dataset": "e.jsonl"}, 400, "4 checkpoints of Qwen/Qwen2.5-Math-7B and the trained model", "WRONG"),
         ({"algo.advantage.estimator": None}, 600, "and the trained model take 655 GB, 600 GB free", "WRONG"),
@@ -101,6 +107,7 @@ def test_checkpoints_have_room_or_not(
     monkeypatch.setattr(checks, "find_shape", found_shape)
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 10**9))
     seven = {"actor.model_name_or_path": "Qwen/Qwen2.5-Math-7B", "algo.advantage.estimator": "group_norm"}  # 7.616 B
+    seven |= {"ckpt.save_steps": 20}
     finding = room_for_checkpoints(tmp_path, RunConfig(MedsSettings(run_dir="runs"), {**seven, **flags}))
     assert found in finding.found
     assert finding.word == word
