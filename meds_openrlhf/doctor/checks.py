@@ -153,7 +153,8 @@ def room_for_checkpoints(folder: Path, config: RunConfig) -> Finding:
     # Bytes of a parameter: 2 for weights in bf16, and 12 for weights in fp32 and Adam's moments, with LoRA hardly any.
     saved = 0 if flags.get("ckpt.disable_ds") else kept * roles * (2 if flags.get("ds.lora.rank") else 14)
     needed, free = (saved + 2) * shape.parameters, shutil.disk_usage(folder).free
-    found = f"{counted(kept, 'checkpoint')} of {name} and the trained model take {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"
+    kinds = f"{counted(kept, 'checkpoint')} of {name} and the trained model"
+    found = f"{kinds} take {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"
     if flags.get("ckpt.save_hf"):
         found += f"; every save adds {2 * shape.parameters / 1e9:.0f} GB with ckpt.save_hf"
     return Finding("cluster", "disk", found, "make room, or lower ckpt.max_num" if free < needed else "")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from meds_openrlhf.cli import data, train
+from meds_openrlhf.cli import train
 from meds_openrlhf.cli.main import main
 from meds_openrlhf.config import RunConfig
 from meds_openrlhf.paths import RunPaths
@@ -101,7 +101,7 @@ def test_one_gpu_is_enough(has_gpu: bool, mode: str, monkeypatch: pytest.MonkeyP
         raise Started
 
     monkeypatch.setattr(devices, "has_cuda", lambda: has_gpu)
-    monkeypatch.setattr(data, "make_arithmetic", lambda _folder: SimpleNamespace())
+    monkeypatch.setattr(train, "make_arithmetic", lambda _folder: SimpleNamespace())
     monkeypatch.setattr(train, "train", start)
     with pytest.raises(Started):
         main(["demo"])

@@ -29,7 +29,7 @@ def test_all_metrics_are_drawn_over_training_steps(
     assert ["train/meds/reward_raw", "train/meds/reward_shaped"] in shown
     assert ["train/meds/eigen_ratio_all"] in shown  # six lines of each of twenty runs could not be told apart
     areas = [panel["config"]["metrics"] for panel in panels if panel["config"].get("plotType") == "stacked-area"]
-    parts = ("generation", "make_experience", "ppo_train", "broadcast")
+    parts = ("generation", "make_experience", "send", "ppo_train", "broadcast")
     assert areas == [[f"train/timing/{part}" for part in parts]]
     plots = [panel for panel in panels if panel["viewType"] == "Run History Line Plot"]
     assert len(plots) == len(panels) - 1  # the table

@@ -23,6 +23,8 @@ from meds_openrlhf.training.run import Run
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
+JOB: Any = SimpleNamespace(args=SimpleNamespace(ckpt=SimpleNamespace(disable_ds=False)))
+
 
 def fit(control: Any, steps: int, seconds: float = 0.05) -> None:
     """Reports steps like our trainer, as long as nobody wants it to stop."""
@@ -81,7 +83,7 @@ def follow(
         control = start_run_control(RunPaths(folder))
         call = ray.remote(num_cpus=0)(training).remote(control, *words)
         try:
-            run = Run(None, {}, interruptions, console, Trackers(), list(members))
+            run = Run(JOB, {}, interruptions, console, Trackers(), list(members))
             return run.follow(call, control), console.heard
         finally:
             assert not interruptions.patient

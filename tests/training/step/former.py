@@ -95,8 +95,9 @@ def _change(experiences: list[Experience], factors: np.ndarray, added: np.ndarra
         by, plus = (torch.from_numpy(values.reshape(-1)[mine.index].astype(np.float32)) for values in (factors, added))
         tokens = plus[:, None] * mine.action_mask
         mine.advantages = mine.advantages * by[:, None] + tokens
-        mine.returns = mine.returns * by[:, None] + tokens
-        mine.info["return"] = mine.info["return"] * by + plus
+        if mine.values is None:  # those that a critic learns were changed, too, which was wrong
+            mine.returns = mine.returns * by[:, None] + tokens
+            mine.info["return"] = mine.info["return"] * by + plus
 
 
 def former_pass_at_k(rewards: np.ndarray, k: int) -> np.ndarray:
