@@ -65,7 +65,7 @@ class Visits:
     @cached_property
     def wrong_answer(self) -> NDArray[np.bool_]:
         """Whether (n,) a response has a final answer, and is wrong."""
-        return ~self.correct & (self.answer != NONE)
+        return np.asarray(~self.correct & (self.answer != NONE))
 
     @cached_property
     def come_back(self) -> bool:
