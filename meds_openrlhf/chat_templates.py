@@ -25,8 +25,8 @@ class ChatTemplate:
     policy: str = "assistant"
 
     @property
-    def policys(self) -> str:
-        """With which the policy's turn begins, without white space."""
+    def policy_header(self) -> str:
+        """What the policy's turn begins with, without the white space behind it."""
         return f"{self.opening}{self.policy}{self.header}".rstrip()
 
     @property
@@ -47,7 +47,7 @@ GEMMA = ChatTemplate("<start_of_turn>", "\n", "<end_of_turn>", policy="model")
 # Decoded without special tokens, as verl dumps texts.
 _DECODED = (ChatTemplate("", "\n", ""), ChatTemplate("", "\n", "", policy="model"))
 # How a prompt ends whose next text is the policy's.
-POLICY_HEADERS = (CHATML.policys, LLAMA.policys, GEMMA.policys, "[/INST]")
+POLICY_HEADERS = (CHATML.policy_header, LLAMA.policy_header, GEMMA.policy_header, "[/INST]")
 
 
 def plain(text: str) -> str:

@@ -155,18 +155,12 @@ def _check(study: Study) -> None:
     _require(1 <= study.rule.last <= count, "rule.last", study.rule.last, f"must be from 1 to {count} evaluations.")
     fits = study.rule.interval != "pooled" or len(study.tasks) == 1
     _require(fits, "rule.interval", "pooled", "is for one task.")
-    for name, claim in study.claims.items():
-        fits = study.rule.interval != "pooled" or claim.than_metric in (None, claim.metric)
-        _require(
-            fits,
-            f"claims.{name}.than_metric",
-            claim.than_metric,
-            "has another error. Use an interval that is not pooled.",
-        )
     names = [run.name for run in study.runs()]
     _require(len({*names}) == len(names) > 0, "tasks", [*study.tasks], "must give runs of distinct names.")
     metrics = [("rule.primary", metric) for metric in study.rule.primary]
     for name, claim in study.claims.items():
+        fits, other = study.rule.interval != "pooled" or claim.than_metric in (None, claim.metric), claim.than_metric
+        _require(fits, f"claims.{name}.than_metric", other, "has another error. Use an interval that is not pooled.")
         metrics += [(f"claims.{name}.metric", metric) for _, metric in claim.sides]
         named = [("method", claim.method, study.methods), ("than", claim.than, study.methods)]
         for key, value, known in [*named, *(("tasks", task, study.tasks) for task in claim.tasks)]:

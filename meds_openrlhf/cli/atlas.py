@@ -87,8 +87,9 @@ def open_dump(files: Sequence[Path], form: str, columns: Mapping[str, str], with
     if form not in names:
         raise ConfigError("--format", form, f"must be one of {', '.join(names)}.")
     roles = (*COLUMNS, "filter")
-    for role in (role for role in columns if role not in roles):
-        raise ConfigError("--columns", f"{role}={columns[role]}", f"the role must be one of {', '.join(roles)}.")
+    for role, column in columns.items():
+        if role not in roles:
+            raise ConfigError("--columns", f"{role}={column}", f"the role must be one of {', '.join(roles)}.")
     return Dump(files, form, columns, without=without)
 
 

@@ -132,9 +132,10 @@ def _require_replayable(changed: dict[str, Any]) -> None:
     known = [f"meds.features.{name}" for name in REPLAYABLE_FEATURES]
     known += [f"meds.memory.{name}" for name in ("remember", "preset", *OVERRIDES)]
     known += ["meds.penalty.alpha", "meds.penalty.beta"]
-    for key in (key for key in changed if key not in known):
-        hint = f"cannot be changed for recorded rollouts. Change one of {', '.join(known)}."
-        raise ConfigError(key, changed[key], hint)
+    for key, value in changed.items():
+        if key not in known:
+            hint = f"cannot be changed for recorded rollouts. Change one of {', '.join(known)}."
+            raise ConfigError(key, value, hint)
 
 
 def _changed(preset: str | None, overrides: list[str]) -> dict[str, Any]:

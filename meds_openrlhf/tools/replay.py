@@ -71,8 +71,9 @@ def read_recording(path: Path) -> Recording:
         raise
     except (DamagedArrowError, OSError) as error:
         _refuse(path, f"cannot be read as Arrow ({' '.join(str(error).split())})")
-    for name in (name for name in table.column_names if table.column_names.count(name) > 1):
-        _refuse(path, f"has several columns {name}. Rename them.")
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            _refuse(path, f"has several columns {name}. Rename them.")
     for name, (wanted, fits) in _COLUMNS.items():
         if table.schema.get_field_index(name) < 0:
             _refuse(path, f"needs one column {name}. The columns are {', '.join(_COLUMNS)}.")

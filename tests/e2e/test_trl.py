@@ -199,7 +199,7 @@ def test_a_trl_trainer_weights_groups_by_remembered_success_and_resumes_with_it(
     assert weighted > 16
     last = json.loads((tmp_path / "focal" / "checkpoint-6" / "successes.json").read_text())
     assert last == json.loads(memory.to_json())
-    # Of two generations, each trained on twice, the second is drawn again by whoever resumes after three steps.
+    # Each generation is trained on for two steps. A run that resumes after three generates the second again.
     inside = json.loads((tmp_path / "twice" / "checkpoint-3" / "successes.json").read_text())
     assert {responses for _, responses, _ in inside["prompts"].values()} == {8}
     assert inside["visits"] == len(inside["prompts"]) == 2

@@ -74,7 +74,7 @@ def test_the_time_of_math_verify_begins_with_its_first_answer(tmp_path: Path, mo
     gradings = gradings_of(atlas_of(tmp_path, answered(r"\sqrt{4}"), "2"))
     later = suspects.time.monotonic() + 2 * suspects.SECONDS
     monkeypatch.setattr(suspects.time, "monotonic", lambda: later)
-    assert [one.answer for one in gradings.suspects] == [r"\sqrt{4}"]
+    assert [suspect.answer for suspect in gradings.suspects] == [r"\sqrt{4}"]
     assert gradings.left_out == 0
 
 
