@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from analysis.command_line import exit_code_of
 from meds_openrlhf.config.errors import ConfigError
 from meds_openrlhf.files import write_atomically
-from meds_openrlhf.runs.catalog import CHARTS, PASS_AT_K, UNANSWERED, Chart
+from meds_openrlhf.runs.catalog import CHARTS, Chart
+from meds_openrlhf.step_log import PASS_AT_K, UNANSWERED
 from meds_openrlhf.tracking.trackers import AXIS, BIGGEST_CLUSTERS, PROJECT
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "MEDS"  # of the view
 MOST_RUNS = 20  # shown in a panel
-EVALUATIONS = (("pass@k", f"eval/{PASS_AT_K}"), ("responses without an answer", f"eval/{UNANSWERED}"))
+EVALUATIONS = (("pass@k", f"eval/{PASS_AT_K.pattern}"), ("responses without an answer", f"eval/{UNANSWERED.pattern}"))
 
 
 def make_dashboard(entity: str, project: str) -> ws.Workspace:

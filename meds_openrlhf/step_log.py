@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,20 @@ from meds_openrlhf.paths import MOST_STEPS
 
 # Nats per token between engine and policy: different kernels cause about 0.001, weights of one step ago over 0.1.
 LARGEST_VLLM_KL = 0.02
+# Metrics of an evaluation on a data set, the first group.
+PASS_AT_K = re.compile(r"eval_(.+)_pass([0-9]{1,9})")
+UNANSWERED = re.compile(r"eval_(.+)_unanswered_rate")
+
+
+def pass_at_k_name(source: str, k: int) -> str:
+    """Return the name of an evaluation's pass@k on a data set, which `PASS_AT_K` matches."""
+    return f"eval_{source}_pass{k}"
+
+
+def source_and_k(name: str) -> tuple[str, int] | None:
+    """Return what `pass_at_k_name` was given, None for another metric."""
+    match = PASS_AT_K.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
 
 
 class StepLog:

@@ -19,7 +19,7 @@ from trl import GRPOTrainer
 from meds_openrlhf.config.schema import PenaltySettings
 from meds_openrlhf.files import MOST_TEXT, read_file, write_atomically
 from meds_openrlhf.memory.rows import prompt_key
-from meds_openrlhf.memory.successes import DECAY, Successes, Visit, counted
+from meds_openrlhf.memory.successes import DECAY, Successes, Visit, count_visits
 from meds_openrlhf.shaping.focal import GAMMA, focal_weights
 
 RIGHT = PenaltySettings.correct_threshold  # the reward from which a completion is right
@@ -77,7 +77,7 @@ class FocalGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._count_last()
         keys, verdicts = self._judged
         given = [(key, verdict) for key, verdict in zip(keys, verdicts) if not math.isnan(verdict)]
-        visits = self._successes.visits_of(counted((key, int(verdict >= RIGHT), 1) for key, verdict in given))
+        visits = self._successes.visits_of(count_visits((key, int(verdict >= RIGHT), 1) for key, verdict in given))
         self._last = visits
         success = np.array([visits[key].success or 0.0 if key in visits else 0.0 for key in keys])
         weights = focal_weights(success, self._focal_gamma)

@@ -10,7 +10,7 @@ import yaml
 from meds_openrlhf.cli.eval import add_parser
 from meds_openrlhf.config import RunConfig, load_config
 from meds_openrlhf.config.loader import flatten
-from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.method import ClusteringMethod
 from meds_openrlhf.evaluation.models import response_length
 from meds_openrlhf.evaluation.request import PAPERS
 from meds_openrlhf.features.kind import transform_of
@@ -94,7 +94,8 @@ def test_the_papers_evaluation_and_clustering() -> None:
     assert PAPERS == ("aime24", "amc23", "math500", "minerva", "olympiadbench")
     assert ks_up_to(found.n) == [1, 2, 4, 8, 16, 32, 64, 128]
     meds = load_config(CONFIGS / "qwen2.5-math-7b" / "meds.yaml").meds
-    assert meds.memory.method == Method(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
+    paper = ClusteringMethod(min_cluster_size=2, assignment="knn", noise="none", algorithm="hdbscan")
+    assert meds.memory.method == paper
 
 
 def ablation(name: str, model: str = "qwen2.5-math-7b") -> RunConfig:

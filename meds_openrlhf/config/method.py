@@ -14,7 +14,7 @@ Preset = Literal["paper", "reference", "robust", "equal", "answers"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(Section, name="meds.memory"):
+class ClusteringMethod(Section, name="meds.memory"):
     """How errors are clustered and new ones assigned; the defaults are the paper's (Sections 3.2 and 3.3)."""
 
     min_cluster_size: ClusterSize = 2
@@ -29,19 +29,19 @@ class Method(Section, name="meds.memory"):
 
 ANSWERS: Preset = "answers"
 EQUAL: Preset = "equal"
-PRESETS: dict[str, Method] = {
-    "paper": Method(),
+PRESETS: dict[str, ClusteringMethod] = {
+    "paper": ClusteringMethod(),
     # The hdbscan package with its own defaults, because label numbers decide the reference's three-way votes.
-    "reference": Method(algorithm="library", ties="smallest", noise="cluster"),
+    "reference": ClusteringMethod(algorithm="library", ties="smallest", noise="cluster"),
     # The paper's setting labels a single tight group as noise, whatever its size; this preset finds it.
-    "robust": Method(algorithm="robust"),
-    EQUAL: Method(algorithm="equal"),
-    ANSWERS: Method(algorithm="equal"),
+    "robust": ClusteringMethod(algorithm="robust"),
+    EQUAL: ClusteringMethod(algorithm="equal"),
+    ANSWERS: ClusteringMethod(algorithm="equal"),
 }
 OVERRIDES = ("min_cluster_size", "assignment", "noise")  # settings that change a preset
 
 
-def make_method(preset: str, **overrides: Any) -> Method:
+def make_method(preset: str, **overrides: Any) -> ClusteringMethod:
     """Return the preset with the `OVERRIDES` that are not None applied. Raises ConfigError for an unknown preset."""
     known = PRESETS[fit(preset, Preset, "preset")]
     return replace(known, **{name: value for name, value in overrides.items() if value is not None})

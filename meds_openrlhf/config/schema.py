@@ -10,8 +10,8 @@ from meds_openrlhf.config.method import (
     EQUAL,
     OVERRIDES,
     Assignment,
+    ClusteringMethod,
     ClusterSize,
-    Method,
     Noise,
     Preset,
     make_method,
@@ -78,7 +78,7 @@ class MemorySettings(Section, name="meds.memory"):
     """What a visit counts for its prompt's remembered success after each later visit; 1: all visits count the same."""
 
     @property
-    def method(self) -> Method:
+    def method(self) -> ClusteringMethod:
         """The preset with the settings that are not null applied."""
         return make_method(self.preset, **{name: getattr(self, name) for name in OVERRIDES})
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from meds_openrlhf.config.errors import ConfigError, suggestion
 from meds_openrlhf.data.catalog import TRAINING_FILE
 from meds_openrlhf.data.prepare import (
-    CHAT_MARKER,
     DUPLICATE,
+    HAS_CHAT_MARKER,
     IN_BENCHMARK,
     NO_ANSWER,
     NO_QUESTION,
@@ -128,6 +128,6 @@ def _judge(made: GymProblem, request: GymRequest) -> Problem | str:
     try:
         prompt = qwen_math_prompt(question, request.instruction)
     except ValueError:  # not empty, so it has a chat marker
-        return CHAT_MARKER
+        return HAS_CHAT_MARKER
     label = replace(made.label, digest=made.digest)
     return Problem(problem_id(name, question), prompt, question, label.as_text(), name, "")

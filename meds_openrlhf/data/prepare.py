@@ -24,7 +24,7 @@ from meds_openrlhf.rewards.grading import MOST_UNMATCHED, unmatched
 NO_QUESTION = "no question"
 NO_ANSWER = "no answer"
 ANSWER_FORMAT = "answer format"  # the question asks for another answer format than the template
-CHAT_MARKER = "chat marker"  # the question would end the user's turn
+HAS_CHAT_MARKER = "chat marker"  # the question would end the user's turn
 LEVEL = "level"
 DUPLICATE = "duplicate"
 IN_BENCHMARK = "in a benchmark"
@@ -124,7 +124,7 @@ def _judge(dataset: DataSet, row: Row) -> tuple[str, Problem] | str:
     try:
         prompt = qwen_math_prompt(row.question)
     except ValueError:  # not empty, so it has a chat marker
-        return CHAT_MARKER
+        return HAS_CHAT_MARKER
     name = dataset.name
     return question, Problem(problem_id(name, question), prompt, row.question, row.answer, name, row.level)
 

@@ -31,7 +31,7 @@ from meds_openrlhf.memory.snapshot import MemoryFormat, read_format, rewrite_mem
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_step, rollout_table, write_rollouts
 from meds_openrlhf.rollouts.texts import ResponseText
-from meds_openrlhf.runs.settings import ANSWERS
+from meds_openrlhf.runs.settings import ANSWERS_FROM
 from meds_openrlhf.step_log import StepLog
 
 ENOUGH = 1_000  # rollouts at the beginning in which final answers are looked for in several ways
@@ -134,7 +134,7 @@ class RunFolder:
 
     @property
     def _by_column(self) -> bool:
-        return ANSWERS in self._config.openrlhf
+        return ANSWERS_FROM in self._config.openrlhf
 
     @property
     def _knows_answers(self) -> bool:
@@ -234,7 +234,7 @@ class RunFolder:
             raise ConfigError("--out", str(root), "is a file. Name a folder.")
         stored_config = load_config(self._paths.config) if self._paths.config.is_file() else None
         if stored_config is not None and not self._knows_answers:
-            by_column, pattern = ANSWERS in stored_config.openrlhf, stored_config.meds.features.answer_pattern
+            by_column, pattern = ANSWERS_FROM in stored_config.openrlhf, stored_config.meds.features.answer_pattern
             self._settle(_with_answers(self._config, COLUMN if by_column else pattern))
         if stored_config != self._config:
             hint = "has other files, or an atlas with other settings. Name another folder."
@@ -256,6 +256,6 @@ class RunFolder:
 def _with_answers(config: RunConfig, where: str | None) -> RunConfig:
     """The settings with the answers' pattern, None for boxes, or `COLUMN`."""
     if where == COLUMN:
-        return replace(config, openrlhf={**config.openrlhf, ANSWERS: COLUMN})
+        return replace(config, openrlhf={**config.openrlhf, ANSWERS_FROM: COLUMN})
     features = replace(config.meds.features, answer_pattern=where)
     return replace(config, meds=replace(config.meds, features=features))

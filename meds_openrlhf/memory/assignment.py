@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.method import ClusteringMethod
 from meds_openrlhf.memory.clustering import cluster_sets, keys_of
 from meds_openrlhf.memory.sets import NEIGHBORS, NOISE, UNASSIGNED, Floats, Labels, Sets, plain
 
 
-def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
+def assign(sets: Sets, method: ClusteringMethod) -> tuple[Labels, Labels]:
     """Return labels and cluster sizes (m,) int32 of the new rows; all values must be finite.
 
     New rows of a set without stored rows are UNASSIGNED, with size 0: a first visit only fills the memory. By
@@ -36,7 +36,7 @@ def assign(sets: Sets, method: Method) -> tuple[Labels, Labels]:
     return assigned, _sizes_of(assigned, sets.new_offsets, clustered, both, smallest)
 
 
-def vote(sets: Sets, method: Method) -> Labels:
+def vote(sets: Sets, method: ClusteringMethod) -> Labels:
     """Return labels (m,) int32 of the new rows: the most frequent among the labels of the `NEIGHBORS` nearest rows.
 
     Nearest by cosine; a zero row is not similar to any row. If a set stores fewer rows, all of them vote. Noise votes

@@ -19,11 +19,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.method import ClusteringMethod
 from meds_openrlhf.memory.sets import NOISE, Floats, Integers, Labels, plain
 
 
-def cluster_sets(features: Floats, offsets: Integers, method: Method) -> Labels:
+def cluster_sets(features: Floats, offsets: Integers, method: ClusteringMethod) -> Labels:
     """Return labels (n,) int32 of g sets: within each, clusters are numbered from 0, and noise is -1.
 
     Set i is rows ``offsets[i]`` to ``offsets[i + 1]`` of ``features`` (n, d); ``offsets`` (g + 1,) rises from 0 to n.

@@ -114,7 +114,7 @@ def with_answer(step: int, rows: pa.RecordBatch, labels: NDArray[np.int32], size
     return pa.RecordBatch.from_arrays([steps, sample, prompt, correct, label, sizes, logits], schema=schema)
 
 
-def answer_of(batch: pa.RecordBatch) -> list[NDArray[np.int32]]:
+def logged_answer(batch: pa.RecordBatch) -> list[NDArray[np.int32]]:
     """Return the samples, labels and cluster sizes (n,) of a batch of the log, with null labels as UNASSIGNED."""
     columns = batch.column("sample"), batch.column("label").fill_null(UNASSIGNED), batch.column("cluster_size")
     return [column.to_numpy() for column in columns]

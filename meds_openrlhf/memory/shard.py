@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from meds_openrlhf.config.method import PRESETS, Method
+from meds_openrlhf.config.method import PRESETS, ClusteringMethod
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.features.kind import transform_of
 from meds_openrlhf.features.moments import NO_MOMENTS, Moments
@@ -29,12 +29,12 @@ from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.log import LogState, ShardLog, StoredStep
 from meds_openrlhf.memory.rows import (
     Sharding,
-    answer_of,
     group_rows,
     groups_of,
     incoming_schema,
     layer_logits_of,
     log_schema,
+    logged_answer,
     with_answer,
 )
 from meds_openrlhf.memory.sets import UNASSIGNED, Sets
@@ -57,7 +57,7 @@ class ShardSettings:
 
     layers: int
     transform: FeatureTransform = field(default_factory=FeatureTransform)
-    method: Method = field(default_factory=lambda: PRESETS["paper"])
+    method: ClusteringMethod = field(default_factory=lambda: PRESETS["paper"])
     lock_seconds: float | None = WAIT_SECONDS
     success_decay: float = DECAY
 
@@ -176,7 +176,7 @@ class History:
         rows = np.concatenate([np.empty(0, np.int64), *(group.rows for group in groups)])
         return Selection(groups, rows, np.cumsum([0, *(len(group.rows) for group in groups)]))
 
-    def cluster(self, groups: Sequence[Group], method: Method) -> None:
+    def cluster(self, groups: Sequence[Group], method: ClusteringMethod) -> None:
         """Cluster the ``groups`` that wait to be clustered."""
         selection = self.select([group for group in groups if group in self.stale])
         self.set_labels(selection, cluster_sets(self.features[selection.rows], selection.offsets, method))
@@ -317,7 +317,7 @@ class MemoryShard:
         return self._answer(StoredStep(step, batch, visits), seconds)
 
     def _answer(self, stored: StoredStep, seconds: Mapping[str, float] = NO_TIME) -> MemoryAnswer:
-        sample, label, size = answer_of(stored.rows)
+        sample, label, size = logged_answer(stored.rows)
         return MemoryAnswer(sample, label, size, self.stats(), self._moments, seconds, stored.visits)
 
     def _opened(self) -> History:

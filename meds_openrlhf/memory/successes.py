@@ -29,7 +29,7 @@ class Visit(NamedTuple):
     success: float | None
 
 
-def counted(groups: Iterable[tuple[str, int, int]]) -> Counts:
+def count_visits(groups: Iterable[tuple[str, int, int]]) -> Counts:
     """Return the sums of (prompt's key, right responses, all responses): a prompt may come twice in a step."""
     counts: dict[str, tuple[int, int]] = {}
     for prompt, right, responses in groups:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from meds_openrlhf.runs.catalog import CHARTS, PASS_AT_K, UNANSWERED
+from meds_openrlhf.runs.catalog import CHARTS
+from meds_openrlhf.step_log import UNANSWERED, pass_at_k_name, source_and_k
 
 _SKIPPED = r"rollout/num_samples|eval_num_samples|generated_samples"
 
@@ -55,10 +56,10 @@ def _of_evaluations(names: set[str]) -> list[Panel]:
     """A panel with all data sets' shares without an answer, and one with pass@k for each evaluated data set."""
     passes: dict[str, list[int]] = {}
     for name in names:
-        if match := re.fullmatch(PASS_AT_K, name):
-            passes.setdefault(match[1], []).append(int(match[2]))
-    unanswered = [(name, match[1]) for name in sorted(names) if (match := re.fullmatch(UNANSWERED, name))]
+        if found := source_and_k(name):
+            passes.setdefault(found[0], []).append(found[1])
+    unanswered = [(name, match[1]) for name in sorted(names) if (match := UNANSWERED.fullmatch(name))]
     series = {"Responses without an answer in evaluations": unanswered} if unanswered else {}
     for source, counts in sorted(passes.items()):
-        series[f"pass@k on {source}"] = [(f"eval_{source}_pass{k}", f"pass@{k}") for k in sorted(counts)]
+        series[f"pass@k on {source}"] = [(pass_at_k_name(source, k), f"pass@{k}") for k in sorted(counts)]
     return [Panel("Reward", title, of_title, "share", source="evaluations") for title, of_title in series.items()]

@@ -37,7 +37,6 @@ CHARTS = [
     Chart(**{**chart, "metrics": [Metric(name=name, **metric) for name, metric in chart["metrics"].items()]})
     for chart in _CONTENT["steps"]
 ]
-PASS_AT_K, UNANSWERED = (_CONTENT["evaluations"][name] for name in ("pass_at_k", "unanswered"))
 GAUGES: list[dict[str, Any]] = _CONTENT["gauges"]
 SUMMARY = [
     (metric.summary, metric.name, "share" if chart.unit == "share" else "")

@@ -28,7 +28,7 @@ KEY_SETTINGS = (
 )  # fmt: skip
 # Of an atlas of another trainer's rollouts, where a run has OpenRLHF's flags.
 RIGHT_FROM = "atlas.right_from"
-ANSWERS = "atlas.answers"  # "column": final answers are those that the trainer's own grader read
+ANSWERS_FROM = "atlas.answers"  # "column": final answers are those that the trainer's own grader read
 NOT_COMPARED = ("meds.run_dir",)
 ESTIMATORS = {
     "group_norm": "GRPO", "dr_grpo": "Dr. GRPO", "rloo": "RLOO", "reinforce": "REINFORCE",

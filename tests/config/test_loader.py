@@ -8,7 +8,7 @@ import pytest
 
 from meds_openrlhf.config import ConfigError, MemorySettings, load_config
 from meds_openrlhf.config.loader import settings_of
-from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.method import ClusteringMethod
 from meds_openrlhf.config.removed import without_removed
 
 
@@ -32,7 +32,7 @@ def test_overrides_win_and_may_be_written_in_every_usual_way(tmp_path: Path) -> 
     assert config.openrlhf == {**flags, "actor.eps_clip_low_high": [0.2, 0.28]}
     single = dict(min_cluster_size=3, assignment="joint")
     assert config.meds.memory == MemorySettings(preset="robust", remember="both", **single)
-    assert config.meds.memory.method == Method(algorithm="robust", **single)
+    assert config.meds.memory.method == ClusteringMethod(algorithm="robust", **single)
     assert load_config(write(tmp_path, MINIMAL), {"meds.max_steps": 3}).meds.max_steps == 3
 
 

@@ -14,7 +14,7 @@ from meds_openrlhf.cli.main import main
 from meds_openrlhf.features.kind import Kind
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.stored import open_memory
-from meds_openrlhf.memory.successes import Successes, counted
+from meds_openrlhf.memory.successes import Successes, count_visits
 from meds_openrlhf.paths import RunPaths
 from meds_openrlhf.rollouts.log import read_rollouts
 from tests.e2e.conftest import REPOSITORY, finished
@@ -189,7 +189,7 @@ def test_a_trl_trainer_weights_groups_by_remembered_success_and_resumes_with_it(
     assert len(steps) == 6
     for step in steps:
         keys, right = step["prompt"].map(prompt_key), step["reward"] >= 0.5
-        visits = memory.visits_of(counted(zip(keys, right.astype(int).tolist(), [1] * len(step))))
+        visits = memory.visits_of(count_visits(zip(keys, right.astype(int).tolist(), [1] * len(step))))
         memory.add(visits)
         success = np.array([visits[key].success or 0.0 for key in keys])
         groups = (step["reward"] + step["length"]).to_numpy().reshape(-1, 8)

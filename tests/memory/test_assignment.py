@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meds_openrlhf.config.method import Method
+from meds_openrlhf.config.method import ClusteringMethod
 from meds_openrlhf.memory.assignment import assign, vote
 from meds_openrlhf.memory.sets import UNASSIGNED, Sets
 
@@ -51,7 +51,7 @@ def oracle(query: np.ndarray, stored: np.ndarray, labels: list[int]) -> int:
 def test_ties_to_the_nearest_against_brute_force(shape: list, seed: int, noise: str) -> None:
     """Labels and sizes of every set, whatever the others hold."""
     sets = some_sets(shape, seed)
-    assigned, sizes = assign(sets, Method(noise=noise))
+    assigned, sizes = assign(sets, ClusteringMethod(noise=noise))
     expected, counts = [], []
     for (first, last), (start, stop) in zip(pairwise(sets.new_offsets), pairwise(sets.offsets)):
         labels = sets.labels[start:stop].tolist()
@@ -70,7 +70,7 @@ def test_of_exact_duplicates_the_one_stored_first_is_nearer(copies: int, seed: i
     row, query = generator.normal(size=(2, 14))
     labels = np.arange(copies, dtype=np.int32)
     sets = Sets(query[None], np.array([0, 1]), np.tile(row, (copies, 1)), np.array([0, copies]), labels)
-    assigned = vote(sets, Method())
+    assigned = vote(sets, ClusteringMethod())
     np.testing.assert_array_equal(assigned, [0])
 
 
@@ -87,17 +87,17 @@ def test_of_exact_duplicates_the_one_stored_first_is_nearer(copies: int, seed: i
 def test_the_nearest_three_vote(query: list, stored: list, labels: list[int], expected: int, ties: str) -> None:
     count = len(stored)
     sets = Sets(np.array([query]), np.array([0, 1]), np.array(stored), np.array([0, count]), np.array(labels, np.int32))
-    assert vote(sets, Method(ties=ties)).tolist() == [expected]
+    assert vote(sets, ClusteringMethod(ties=ties)).tolist() == [expected]
 
 
 def test_of_three_labels_the_nearest_or_the_smallest_wins() -> None:
     stored = np.array([[1.0, 0.0], [0.96, 0.28], [0.8, 0.6]])
     sets = Sets(stored[:1], np.array([0, 1]), stored, np.array([0, 3]), np.array([2, 1, 0], np.int32))
-    assert [vote(sets, Method(ties=ties)).tolist() for ties in ("nearest", "smallest")] == [[2], [0]]
+    assert [vote(sets, ClusteringMethod(ties=ties)).tolist() for ties in ("nearest", "smallest")] == [[2], [0]]
 
 
 def test_equal_rows_are_found_also_where_zero_has_a_sign() -> None:
     stored = np.array([[0.0, 1.0], [2.0, 1.0]], np.float32)
     query = np.array([[-0.0, 1.0], [2.0, 1.0], [1.0, 0.5]], np.float32)  # the last has a stored row's direction
     sets = Sets(query, np.array([0, 3]), stored, np.array([0, 2]), np.array([0, 1], np.int32))
-    assert vote(sets, Method(algorithm="equal")).tolist() == [0, 1, -1]
+    assert vote(sets, ClusteringMethod(algorithm="equal")).tolist() == [0, 1, -1]

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from meds_openrlhf.config.method import PRESETS, Method
+from meds_openrlhf.config.method import PRESETS, ClusteringMethod
 from meds_openrlhf.memory.clustering import cluster_sets
 from meds_openrlhf.memory.compiled import (
     _excess_of_mass,
@@ -22,7 +22,7 @@ from meds_openrlhf.memory.compiled import (
 PAPER, ROBUST, REFERENCE = PRESETS["paper"], PRESETS["robust"], PRESETS["reference"]
 
 
-def cluster(points: np.ndarray, method: Method) -> np.ndarray:
+def cluster(points: np.ndarray, method: ClusteringMethod) -> np.ndarray:
     return cluster_sets(points, np.array([0, len(points)]), method)
 
 
@@ -61,7 +61,7 @@ def test_the_robust_preset_finds_modes_whole_at_every_scale(sizes: list[int], lo
         (np.array([[0.0], [0.01], [0.03], [0.05], [1.0], [1.02], [1.04]]), ROBUST, [0, 0, 0, 0, 1, 1, 1]),
     ],
 )
-def test_labels_that_are_known(points: np.ndarray, method: Method, labels: list[int]) -> None:
+def test_labels_that_are_known(points: np.ndarray, method: ClusteringMethod, labels: list[int]) -> None:
     points.flags.writeable = False  # which is accepted
     np.testing.assert_array_equal(cluster(points, method), labels)
 
@@ -69,7 +69,7 @@ def test_labels_that_are_known(points: np.ndarray, method: Method, labels: list[
 def test_settings_differ() -> None:
     loose = modes([50, 60, 30], 0.13, 0.02)
     expected = hdbscan.HDBSCAN(min_cluster_size=3, min_samples=1).fit(loose).labels_
-    np.testing.assert_array_equal(cluster(loose, Method(min_cluster_size=3, algorithm="library")), expected)
+    np.testing.assert_array_equal(cluster(loose, ClusteringMethod(min_cluster_size=3, algorithm="library")), expected)
     assert cluster(modes([48], 0.13, 0.01), PAPER).max() > 0  # breaks one mode up
     assert (cluster(directions(60), ROBUST) == -1).mean() > 0.9
 
@@ -93,7 +93,7 @@ def test_answers_word_for_word_stay_apart(rare: int) -> None:
 
 
 @pytest.mark.parametrize("settings", [PAPER, ROBUST, REFERENCE, PRESETS["answers"]])
-def test_sets_are_clustered_as_if_alone(settings: Method) -> None:
+def test_sets_are_clustered_as_if_alone(settings: ClusteringMethod) -> None:
     sets = [modes([20, 9], 0.13, 0.01), directions(1), np.empty((0, 14)), directions(12), np.ones((5, 14))]
     together = cluster_sets(np.concatenate(sets), np.cumsum([0, *map(len, sets)]), settings)
     np.testing.assert_array_equal(together, np.concatenate([cluster(points, settings) for points in sets]))
@@ -101,7 +101,7 @@ def test_sets_are_clustered_as_if_alone(settings: Method) -> None:
 
 
 @pytest.mark.parametrize("settings", [PAPER, REFERENCE])
-def test_clustering_refuses_infinite_values_and_bad_offsets(settings: Method) -> None:
+def test_clustering_refuses_infinite_values_and_bad_offsets(settings: ClusteringMethod) -> None:
     for value in (np.nan, np.inf):
         with pytest.raises(ValueError, match="NaN or infinite"):
             cluster(np.array([[value, 1.0]] * 4), settings)

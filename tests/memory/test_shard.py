@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from meds_openrlhf.config.method import PRESETS, Method, make_method
+from meds_openrlhf.config.method import PRESETS, ClusteringMethod, make_method
 from meds_openrlhf.features.transform import FeatureTransform
 from meds_openrlhf.memory import shard as shard_module
 from meds_openrlhf.memory.clustering import cluster_sets
@@ -167,7 +167,7 @@ def test_a_clustering_that_ends_after_a_restore_is_dropped(tmp_path: Path, monke
         shard.observe(step, rows)
     restored = []
 
-    def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, method: Method) -> np.ndarray:
+    def restore_meanwhile(features: np.ndarray, offsets: np.ndarray, method: ClusteringMethod) -> np.ndarray:
         if restored:
             return cluster_sets(features, offsets, method)
         shard.restore(state)

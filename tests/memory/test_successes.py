@@ -11,7 +11,7 @@ from meds_openrlhf.memory.rows import make_rows, shard_of
 from meds_openrlhf.memory.successes import (
     Successes,
     Visit,
-    counted,
+    count_visits,
     counts_of_shards,
     visits_from_json,
     visits_to_json,
@@ -34,7 +34,7 @@ def test_a_visit_counts_less_after_each_later_one() -> None:
 
 
 def test_groups_of_one_prompt_are_one_visit() -> None:
-    assert counted([("p", 1, 8), ("q", 0, 8), ("p", 3, 8)]) == {"p": (4, 16), "q": (0, 8)}
+    assert count_visits([("p", 1, 8), ("q", 0, 8), ("p", 3, 8)]) == {"p": (4, 16), "q": (0, 8)}
 
 
 numbers = st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

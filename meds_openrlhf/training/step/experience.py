@@ -33,7 +33,7 @@ from meds_openrlhf.memory.metrics import step_metrics
 from meds_openrlhf.memory.rows import prompt_key
 from meds_openrlhf.memory.sets import UNASSIGNED
 from meds_openrlhf.memory.shard import MemoryAnswer
-from meds_openrlhf.memory.successes import counted
+from meds_openrlhf.memory.successes import count_visits
 from meds_openrlhf.placement.batching import Batching, ranks_of_roles
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.shaping.law import shaped_advantages, without_equal_groups
@@ -222,7 +222,7 @@ class ExperienceMaker(Estimators):
             return rollouts, None
         samples = rollouts.remembered(self._context.meds.memory.remember)
         of_dropped = ((prompt_key(prompt), right, size) for prompt, right, size in dropped)
-        counts = counted(chain(rollouts.groups(), of_dropped))
+        counts = count_visits(chain(rollouts.groups(), of_dropped))
         answer = self._context.pool.observe(rollouts.step, rollouts.rows(samples), counts)
         label, size = rollouts.label.copy(), rollouts.cluster_size.copy()
         label[samples], size[samples] = answer.label, answer.size

@@ -20,6 +20,7 @@ from meds_openrlhf.features.layout import find_answers
 from meds_openrlhf.rollouts.step import StepTable
 from meds_openrlhf.runtime.errors import innermost
 from meds_openrlhf.stats.estimates import ks_up_to, pass_at_k
+from meds_openrlhf.step_log import pass_at_k_name, source_and_k
 from meds_openrlhf.training.step.samples import generated_tokens, is_right
 
 STEPS_AHEAD = 4  # the most unwritten steps that are kept in RAM, with their tokens; beyond that, training waits
@@ -115,7 +116,7 @@ def eval_metrics(
             unanswered[source] += [answer.text is None for answer in find_answers(locator, sample.sequences, generated)]
     for source, counts in right.items():
         for k in ks_up_to(n):
-            metrics[f"eval_{source}_pass{k}"] = float(pass_at_k(n, np.array(counts), k).mean())
+            metrics[pass_at_k_name(source, k)] = float(pass_at_k(n, np.array(counts), k).mean())
         metrics[f"eval_{source}_unanswered_rate"] = float(np.mean(unanswered[source]))
     return metrics
 
@@ -130,9 +131,9 @@ def eval_line(step: int, metrics: dict[str, float]) -> str:
     """Format metrics as in ``evaluation after step 20: aime24 pass@1 0.102, pass@8 0.312``."""
     found: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for name, value in metrics.items():
-        source, marker, k = name.removeprefix("eval_").rpartition("_pass")
-        if marker and k.isdigit():
-            found[source].append((int(k), value))
+        if named := source_and_k(name):
+            source, k = named
+            found[source].append((k, value))
     parts = []
     for source, values in found.items():
         ends = dict.fromkeys((min(values), max(values)))
