@@ -55,11 +55,11 @@ def leads_out(root: Path, name: str | PurePath) -> bool:
     return os.path.commonpath([real, os.path.realpath(os.path.join(place, name))]) != real
 
 
-def inside(root: Path, name: str | PurePath) -> Path:
-    """Return ``root / name``. Raises ConfigError if it is outside of ``root``, so that nothing there is touched."""
+def inside(root: Path, name: str | PurePath, field: str = "RUN") -> Path:
+    """Return ``root / name``. Raises ConfigError, about ``field``, if it is outside of ``root``."""
     if leads_out(root, name):
         hint = "leads out of the folder, where nothing is read or written. A link to the whole folder is followed."
-        raise ConfigError("RUN", str(root / name), hint)
+        raise ConfigError(field, str(root / name), hint)
     return root / name
 
 

@@ -84,7 +84,7 @@ class Evaluation:
 
     def _subject(self, known: models.KnownModel) -> Subject:
         request = self.request
-        folder = inside(request.out, known.model.label)
+        folder = inside(request.out, known.model.label, "--out")
         wanted = Settings(
             model=known.model.source,
             fingerprint=known.fingerprint,
@@ -110,7 +110,7 @@ class Evaluation:
         blocks: list[Block] = []
         verdicts: list[bool] = []  # of the samples that exist
         for name, problems in self.benchmarks.items():
-            store = stores[name] = stack.enter_context(SampleStore(inside(subject.folder, f"{name}.jsonl")))
+            store = stores[name] = stack.enter_context(SampleStore(inside(subject.folder, f"{name}.jsonl", "--out")))
             blocks += make_blocks(name, store.missing(problems, n), subject.prompts[name])
             verdicts += store.verdicts(n)
         total = sum(map(len, self.benchmarks.values())) * n

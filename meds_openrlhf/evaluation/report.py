@@ -61,7 +61,7 @@ def write_report_of_labels(
     labels: dict[str, Settings] = {}
     for label in dict.fromkeys([*first, *present]):
         try:
-            settings = read_settings(inside(out, label))
+            settings = read_settings(inside(out, label, "--out"))
         except ConfigError as error:
             tell(f"{label} is left out of the report: {error.value} {error.hint}")
             continue
@@ -86,7 +86,7 @@ def results_of_labels(
             tell(f"{label} is left out of the report: {difference}")
             continue
         for name, problems in benchmarks.items():
-            path = inside(out, f"{label}/{name}.jsonl")
+            path = inside(out, f"{label}/{name}.jsonl", "--out")
             samples = list(iterate_samples(path, texts=False)) if path.is_file() else []
             present = {(sample.problem, sample.index) for sample in samples if sample.index < n}
             lacking = len({(problem.id, index) for problem in problems for index in range(n)} - present)

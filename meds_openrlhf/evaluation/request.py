@@ -196,7 +196,7 @@ def problems_hash(problems: Sequence[Problem]) -> str:
 
 def read_settings(folder: Path) -> Settings | None:
     """Read a label's settings; None if the folder is not a label's. Raises ConfigError if they cannot be read."""
-    path = inside(folder, SETTINGS)
+    path = inside(folder, SETTINGS, "--out")
     if not path.is_file():
         return None
     try:

@@ -144,6 +144,14 @@ def test_a_file_that_is_something_else(tmp_path: Path) -> None:
             read_settings(tmp_path)
 
 
+def test_settings_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
+    write_settings(tmp_path / "elsewhere", SETTINGS)
+    (tmp_path / "label").mkdir()
+    (tmp_path / "label" / "settings.json").symlink_to(tmp_path / "elsewhere" / "settings.json")
+    with pytest.raises(ConfigError, match="--out=.*: leads out of the folder"):
+        read_settings(tmp_path / "label")
+
+
 def test_problems_are_told_apart_by_their_content() -> None:
     problem = Problem("1", "2+2", "4")
     assert problems_hash([problem]) == problems_hash([Problem("1", "2+2", "4")])

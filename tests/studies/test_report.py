@@ -103,6 +103,9 @@ def test_a_pooled_interval_has_the_error_of_all_methods(tmp_path: Path) -> None:
     assert (low + high) / 2 == pytest.approx(gaps.mean())
     with pytest.raises(ConfigError, match=r"rule\.interval=pooled: is for one task\."):
         small(tmp_path, rule=rule)
+    claim = {"says": "it does", "method": "meds", "than": "dapo", "metric": "pass@1", "than_metric": "pass@2"}
+    with pytest.raises(ConfigError, match=r"claims\.it\.than_metric=pass@2: has another error\."):
+        small(tmp_path, tasks=one, rule=rule, claims={"it": claim})
 
 
 def test_nothing_is_judged_before_all_runs_are_there(study: Study) -> None:
