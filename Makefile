@@ -35,15 +35,15 @@ define install
 { echo "make: uv could not install this, so pip does, which takes longer" >&2; $(PIP) --no-deps $(1); }
 endef
 
-.PHONY: setup setup-gpu flash-attn gpu-lock demo real test test-faults test-unit test-base test-all lint types format settings docs release clean
+.PHONY: setup setup-gpu flash-attn gpu-lock demo real test test-e2e test-base test-all lint types format settings docs release clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make setup    install everything for this machine's CPU into .venv;  make setup-gpu: for its GPUs"
 	@echo "make demo     train a tiny policy with memory-enhanced reward shaping on the real stack"
 	@echo "make real     train a real language model of 135 million parameters, without a GPU"
-	@echo "make test     the tests of every day;  make test-unit: without training"
-	@echo "make test-faults    runs that lose an engine, a driver or an agent;  make test-all: everything, before a release"
+	@echo "make test     the tests of every day;  make test-e2e: trainings on the real stack, browsers, lost engines and drivers"
+	@echo "make test-all    everything, before a release"
 	@echo "make test-base    what needs no extra, on any Python: PYTHON=python3.13;  make release: build and check, publish nothing"
 	@echo "make lint | types | format"
 	@echo "make docs     build the documentation as a site;  make settings: its tables of settings and metrics, Grafana's file"
@@ -105,13 +105,10 @@ real: $(STAMP)
 	$(BIN)/meds report runs/smollm2-135m-dapo
 
 test: $(STAMP)
-	$(PYTEST) -m "not slow and not fault" $(PYTEST_ARGS)
-
-test-faults: $(STAMP)
-	$(PYTEST) -m "fault and not slow" $(PYTEST_ARGS)
-
-test-unit: $(STAMP)
 	$(PYTEST) -m "not slow and not e2e" $(PYTEST_ARGS)
+
+test-e2e: $(STAMP)
+	$(PYTEST) -m "e2e and not slow" $(PYTEST_ARGS)
 
 test-all: $(STAMP)
 	$(PYTEST) $(PYTEST_ARGS)

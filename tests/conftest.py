@@ -22,9 +22,12 @@ settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).parents[1]
-# End-to-end tests with processes of their own; the others share one head.
-ALONE = ("test_staying_alive.py", "test_bad_input.py", "test_eval_checkpoints.py", "test_slurm.py", "test_judge.py")
-FIRST = ("head", "tests/e2e/test_staying_alive.py", "ray")
+# End-to-end tests with processes of their own, or so many that they fill a second process; the others share one head.
+ALONE = (
+    "test_staying_alive.py", "test_submit.py", "test_bad_input.py", "test_eval_checkpoints.py", "test_slurm.py",
+    "test_judge.py",
+)  # fmt: skip
+FIRST = ("head", "tests/e2e/test_staying_alive.py", "tests/e2e/test_submit.py", "ray")
 
 # What an extra installs, or Python from 3.11 on: with --base, a test that imports one of these is skipped. Any other
 # missing module is an error.

@@ -33,9 +33,12 @@ exec {BIN}/meds "$@"
 """
 
 
+EVERY_DAY = "test_killed_run.py"  # the training that `make test` has: of an earlier version, resumed
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and item.path.name != EVERY_DAY:
             item.add_marker(pytest.mark.e2e)
 
 

@@ -50,7 +50,6 @@ class AgentExecutor(MultiTurnAgentExecutor):
 """
 
 
-@pytest.mark.fault
 @pytest.mark.parametrize("asynchronous", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_an_agent_that_raises_ends_the_run_with_its_error(
     assets: Path, cluster: str, tmp_path: Path, asynchronous: str

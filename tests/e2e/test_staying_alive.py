@@ -34,7 +34,6 @@ from tests.tracking.wandb_server import wandb_server
 WANDB_KEY = "b7" * 20
 
 
-@pytest.mark.fault
 def test_a_lost_engine_costs_no_rollouts_and_sigterm_ends_in_a_checkpoint(assets: Path, tmp_path: Path) -> None:
     """GRPO with the entropy advantage and own features, beside a silent tracking server."""
     paths = RunPaths(tmp_path / "run")

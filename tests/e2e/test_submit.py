@@ -84,7 +84,6 @@ def overrides(assets: Path, run_dir: Path) -> list[str]:
     return words[words.index("train") + 2 :]
 
 
-@pytest.mark.fault
 def test_a_run_whose_driver_is_killed_goes_on_by_itself(
     assets: Path, head: RayHead, folder: Path, tmp_path: Path
 ) -> None:
