@@ -9,8 +9,8 @@ PAGE = (REPOSITORY / "AGENTS.md").read_text()
 
 def test_its_commands_are_targets_of_the_makefile() -> None:
     makefile = (REPOSITORY / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
-    named = {word for words in re.findall(r"make ((?:[a-z-]+ ?)+?)(?:\s{2}|`|$)", PAGE) for word in words.split()}
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", makefile, flags=re.MULTILINE))
+    named = {word for words in re.findall(r"make ((?:[a-z0-9-]+ ?)+?)(?:\s{2}|`|$)", PAGE) for word in words.split()}
     assert {"setup", "lint", "types", "test", "test-e2e", "settings", "demo"} <= named
     assert named <= targets
 

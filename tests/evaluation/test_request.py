@@ -148,7 +148,7 @@ def test_settings_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
     write_settings(tmp_path / "elsewhere", SETTINGS)
     (tmp_path / "label").mkdir()
     (tmp_path / "label" / "settings.json").symlink_to(tmp_path / "elsewhere" / "settings.json")
-    with pytest.raises(ConfigError, match="--out=.*: leads out of the folder"):
+    with pytest.raises(ConfigError, match=r"--out=.*: leads out of the folder"):
         read_settings(tmp_path / "label")
 
 
