@@ -59,9 +59,9 @@ class Peak:
         return self.steps >= 2 * WINDOW
 
     @property
-    def collapses(self) -> bool:
-        """Whether the interval is above 0."""
-        return self.is_told and self.interval[0] > 1e-9
+    def collapses(self) -> bool | None:
+        """Whether the interval is above 0; None if it is not told."""
+        return self.interval[0] > 1e-9 if self.is_told else None
 
 
 def recurrence_of(visits: Visits) -> Recurrence | None:

@@ -83,7 +83,8 @@ class Moved:
     """How far a method would have moved the advantages.
 
     ``amplitude``: the root of the summed squared differences to the baseline over the root of its summed squares; None
-    if the baseline is 0 everywhere. ``cosine`` of both over all rollouts; None if either is 0. ``seen_before`` and
+    if the baseline is 0 everywhere. ``mixed`` is the amplitude in groups with right and wrong responses, which are all
+    that dynamic filtering leaves. ``cosine`` of both over all rollouts; None if either is 0. ``seen_before`` and
     ``solved``: the shares of the summed absolute advantages on wrong answers that were given before, and on prompts
     that were solved in most of their earlier visits. ``by_step`` has the amplitude; ``prompts`` the keys of the prompts
     it changes most, with their share of the summed squared differences. ``changes_nothing``: the amplitude is below
@@ -93,6 +94,7 @@ class Moved:
     name: str
     words: str
     amplitude: float | None
+    mixed: float | None
     cosine: float | None
     seen_before: float | None
     solved: float | None
@@ -110,6 +112,7 @@ def moved_by(visits: Visits, candidate: Candidate, baseline: Floats) -> Moved:
     """Return how far a method moves the ``baseline`` (n,)."""
     shaped = _advantages(visits, candidate)
     step, difference = visits.step[visits.visit], (shaped - baseline) ** 2
+    is_mixed = ((visits.right > 0) & (visits.right < visits.size))[visits.visit]
     squares = pd.DataFrame({"moved": difference, "before": baseline**2}).groupby(step).sum()
     by_prompt = (
         pd.Series(difference).groupby(visits.prompt[visits.visit]).sum().sort_values(ascending=False, kind="stable")
@@ -120,6 +123,7 @@ def moved_by(visits: Visits, candidate: Candidate, baseline: Floats) -> Moved:
         candidate.name,
         candidate.words,
         amplitude,
+        _amplitude(difference[is_mixed].sum(), (baseline[is_mixed] ** 2).sum()),
         _ratio(float(shaped @ baseline), float(np.linalg.norm(shaped) * np.linalg.norm(baseline))),
         *shares_of(visits, shaped),
         {int(at): _amplitude(row["moved"], row["before"]) for at, row in squares.iterrows()},

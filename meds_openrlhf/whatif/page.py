@@ -70,7 +70,8 @@ class WhatIf:
 
     def as_json(self) -> dict[str, Any]:
         """Everything by name; null where the rollouts do not say."""
-        visits, recurrence, peak = self.visits, self.recurrence, self.peak
+        visits, recurrence = self.visits, self.recurrence
+        peak = None if self.is_filtered else self.peak
         seen_before, solved = shares_of(visits, self.baseline)
         return {
             "rollouts": len(visits.answer),
@@ -102,9 +103,13 @@ class WhatIf:
 
     def for_page(self) -> dict[str, Any]:
         """What the report shows: sentences, of which the first is the verdict, and methods."""
-        names = ("name", "words", "amplitude", "cosine", "seen_before", "solved", "changes_nothing")
+        names = ("name", "words", "amplitude", "mixed", "cosine", "seen_before", "solved", "changes_nothing")
         methods = [
-            {**{name: getattr(method, name) for name in names}, "amplitude": _shown(method)} for method in self.methods
+            {
+                **{name: getattr(method, name) for name in names},
+                **{name: _shown(getattr(method, name)) for name in ("amplitude", "mixed")},
+            }
+            for method in self.methods
         ]
         return {"sentences": self.sentences(), "methods": methods, "nothing": NOTHING}
 
@@ -174,18 +179,20 @@ class WhatIf:
         return f"pass@{most}  {blocks}  steps {steps[0]} to {steps[-1]}, {values[0]:.2f} to {values[-1]:.2f}"
 
     def _table(self) -> str:
-        head = ["method", "amplitude", "cosine", "on errors seen before", "on solved prompts", ""]
+        head = ["method", "amplitude", "in mixed groups", "cosine", "on errors seen before", "on solved prompts", ""]
         shares = shares_of(self.visits, self.baseline)
         without = ["--" if share is None else f"{share:.0%}" for share in shares]
-        rows = [head, ["(none)", "0.00", "1.00", *without, "GRPO's advantages, as they are"]]
+        rows = [head, ["(none)", "0.00", "0.00", "1.00", *without, "GRPO's advantages, as they are"]]
         for method in self.methods:
-            cells = ["--" if number is None else f"{number:.2f}" for number in (_shown(method), method.cosine)]
+            numbers = _shown(method.amplitude), _shown(method.mixed), method.cosine
+            cells = ["--" if number is None else f"{number:.2f}" for number in numbers]
             cells += ["--" if share is None else f"{share:.0%}" for share in (method.seen_before, method.solved)]
             here = "here" if self.visits.come_back or method.amplitude else "here, as no prompt comes back"
             nothing = f"changes nothing {here}: " if method.changes_nothing else ""
             rows.append([method.name, *cells, nothing + method.words])
-        said = f"how far each method moves the advantages of these rollouts (below {NOTHING:g}: changes nothing"
-        return f"{said}; far is not better)\n{aligned(rows, '<>>>><')}"
+        said = f"how far each method moves the advantages of these rollouts (below {NOTHING:g}: changes nothing; far "
+        said += "is not better)\nmixed groups: with right and wrong responses, all that dynamic filtering leaves"
+        return f"{said}\n{aligned(rows, '<>>>>><')}"
 
     def _prompts(self) -> list[str]:
         moving: Sequence[Moved] = [method for method in self.methods if not method.changes_nothing]
@@ -197,11 +204,11 @@ class WhatIf:
         return [f"what {most.name}, which moves them farthest, changes by prompt\n{aligned(rows, '><')}"]
 
 
-def _shown(method: Moved) -> float | None:
-    """A method's amplitude, and below `NOTHING` not one that is rounded up to it."""
-    if method.amplitude is None or not method.changes_nothing:
-        return method.amplitude
-    return min(method.amplitude, NOTHING - 0.01)
+def _shown(amplitude: float | None) -> float | None:
+    """An amplitude, and below `NOTHING` not one that is rounded up to it."""
+    if amplitude is None or amplitude >= NOTHING:
+        return amplitude
+    return min(amplitude, NOTHING - 0.01)
 
 
 def verdict_of(peak: collapse.Peak) -> str:

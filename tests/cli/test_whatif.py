@@ -23,7 +23,7 @@ def test_a_run_that_collapses_says_which_checkpoint_to_keep(meds: Meds) -> None:
     assert "100% of wrong answers were given to their prompt before, " in page
     assert "pass@4  ████" in page
     assert "changes nothing here: " in page
-    assert "\n(none)             0.00    1.00 " in page
+    assert "\n(none)             0.00             0.00    1.00 " in page
     assert sorted(path.name for path in Path().iterdir()) == ["dump.jsonl", "found.json"]
     found = json.loads(Path("found.json").read_text())
     assert [method["name"] for method in found["methods"]] == NAMES
@@ -74,9 +74,12 @@ def test_without_second_visits_what_needs_time_is_null_and_the_page_says_why(med
 
 def test_where_all_groups_are_solved_nothing_is_said_of_a_fall(meds: Meds) -> None:
     dump = write_dump(Path("dump.jsonl"), *[{"a": "rxyz", "b": "rrxy"}] * 20)
-    assert "\nEvery logged group has a right response, as dynamic filtering leaves them, so" in meds.output(
-        "whatif", dump
-    )
+    page = meds.output("whatif", dump, "--json", "found.json")
+    assert "\nEvery logged group has a right response, as dynamic filtering leaves them, so" in page
+    found = json.loads(Path("found.json").read_text())
+    assert [found["collapse"][name] for name in ("peak_k", "peak_step", "fall", "collapses")] == [None] * 4
+    for method in found["methods"]:
+        assert method["mixed"] == method["amplitude"]
 
 
 def test_what_could_not_be_read_is_told(meds: Meds) -> None:

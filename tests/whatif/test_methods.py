@@ -58,6 +58,16 @@ def test_methods_of_an_empty_memory_change_nothing() -> None:
     assert (bonus.amplitude, bonus.changes_nothing) == (None, False)  # they are all that there is
 
 
+def test_a_group_without_a_right_response_is_in_no_mixed_one() -> None:
+    both, mixed = ({"a": "rxxy", "b": "xxyz"}, {"a": "rxyy", "b": "xxxy"}), ({"a": "rxxy"}, {"a": "rxyy"})
+    penalty = BY_NAME["penalty"]
+    of_both, of_mixed = (
+        moved_by(visits, penalty, baseline_of(visits)) for visits in (visits_of(*both), visits_of(*mixed))
+    )
+    assert of_both.mixed == of_mixed.mixed == of_mixed.amplitude
+    assert of_both.amplitude > 2 * of_both.mixed > 0
+
+
 def test_shares_of_the_pull_and_the_prompts_that_are_changed_most() -> None:
     visits = visits_of({"a": "rrrx", "b": "rxxx"}, {"a": "rrxy", "b": "rxyz"})
     baseline = baseline_of(visits)
