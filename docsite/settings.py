@@ -1,6 +1,6 @@
-"""What `make settings` writes: the tables of settings and metrics in docs/, and the panels of Grafana's dashboard.
+"""What `make settings` writes: docs/'s tables of settings, metrics and files, and the panels of Grafana's dashboard.
 
-Settings are those of the schema; metrics and the gauges of the memory are those of the catalog.
+Settings are those of the schema; metrics and the gauges of the memory are those of the catalog; files are the layout's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import Any, get_type_hints
 
+from meds_openrlhf import paths
 from meds_openrlhf.config.schema import MedsSettings
 from meds_openrlhf.runs.catalog import CHARTS, GAUGES
 
@@ -34,7 +36,11 @@ STAT_OPTIONS = {
 
 def files() -> dict[Path, str]:
     """The contents of all files as they should be."""
-    pages = {"docs/configuration.md": _table_of_settings(), "docs/metrics.md": _table_of_metrics()}
+    pages = {
+        "docs/configuration.md": _table_of_settings(),
+        "docs/metrics.md": _table_of_metrics(),
+        "docs/storage.md": _run_folder(),
+    }
     found = {REPOSITORY / name: _with_table(REPOSITORY / name, table) for name, table in pages.items()}
     return {**found, GRAFANA: _dashboard()}
 
@@ -42,6 +48,12 @@ def files() -> dict[Path, str]:
 def _with_table(path: Path, table: str) -> str:
     before, rest = path.read_text().split(BEGIN)
     return before + BEGIN + table + END + rest.split(END)[1]
+
+
+def _run_folder() -> str:
+    """The files of a run's folder, as the module that names them lists them."""
+    _, _, layout = (paths.__doc__ or "").partition("\n\n")
+    return "\n" + indent(layout.rstrip("\n"), "    ") + "\n\n"
 
 
 def _table_of_settings() -> str:
@@ -86,7 +98,9 @@ def _docstrings(section: type) -> dict[str, str]:
 
 
 def _shown(default: Any) -> str:
-    if default is MISSING or default is None:
+    if default is MISSING:
+        return "required"
+    if default is None:
         return ""
     return f"`{default}`" if isinstance(default, str) else f"`{json.dumps(default)}`"
 

@@ -13,6 +13,7 @@ runs/NAME/
   memory/shard-0003/000051.arrow        rows of step 51, an Arrow IPC stream
   memory/shard-0003/000001-000050.arrow rows of the steps up to a checkpoint
   memory/shard-0003/aside/              files that others replace, or of steps that a resumed run repeats
+  memory/shard-0003/.lock               locked by the process that writes here
   memory/snapshots/global_step50.json   manifest of a checkpoint's memory; committed by rename
   memory-before/                        the memory while it is rewritten for another number of shards
   model/                                the trained policy, Hugging Face format

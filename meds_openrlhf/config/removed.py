@@ -13,6 +13,7 @@ REMOVED: dict[str, Any] = {
     "meds.features.answer_openings": ["\\boxed{"],
     "meds.memory.branch_from": None,
     "meds.penalty.scope": "history",
+    "meds.rollout.keep_all_wrong": False,
 }
 LEAVE_OUT = "Leave it out, or use the version that wrote it."
 

@@ -109,9 +109,9 @@ class RolloutSettings(Section, name="meds.rollout"):
     """How engines generate."""
 
     max_num_seqs: Count | None = None
-    """vLLM's limit of sequences that an engine generates at a time; null: twice as many as fit at full length."""
+    """vLLM's limit of sequences that an engine generates at a time; null: twice as many as fit at full length, at most 1,024."""
     max_num_batched_tokens: Count | None = None
-    """vLLM's limit of tokens that an engine computes in a step; null: as many as its KV cache allows."""
+    """vLLM's limit of tokens that an engine computes in a step; null: as many as its KV cache holds, at most 16,384."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class MedsSettings(Section, name="meds"):
     run_dir: Annotated[str, That("is not empty", bool)]
     """The run's folder, e.g. runs/my-run, for its configuration, checkpoints, memory and metrics."""
     enabled: bool = True
-    """Whether to remember and penalize rollouts; false: plain OpenRLHF."""
+    """Whether to remember and penalize rollouts; false: the same training without a memory."""
     allow_cpu: bool = False
     """Train without a GPU, on the CPU builds of the same libraries; for the demo, tests and tiny models."""
     trust_remote_code: bool = False

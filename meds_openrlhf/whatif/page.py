@@ -220,6 +220,6 @@ def verdict_of(peak: collapse.Peak) -> str:
     fell = f"fell by {points:.0f} points ({low:.0f} to {high:.0f})"
     at = f"pass@{peak.k} peaked at step {peak.step} of {peak.last}"
     if not peak.collapses:
-        return f"{at}; it has not fallen for sure since ({points:.0f} points, {low:.0f} to {high:.0f})."
+        return f"{at}; no clear fall since ({points:.0f} points, {low:.0f} to {high:.0f})."
     rose = " while pass@1 rose" if peak.pass1_rise > 0 else ""
     return f"{at} and {fell}{rose}; keep the checkpoint of step {peak.step}."

@@ -142,14 +142,14 @@ def test_a_value_is_checked_when_a_section_is_made_and_converted_without_loss() 
     "text",
     [
         "meds: {run_dir: r, memory: {branch_from: null}, penalty: {scope: history}}",
-        "meds: {run_dir: r, features: {answer_openings: ['\\boxed{']}}",
+        "meds: {run_dir: r, features: {answer_openings: ['\\boxed{']}, rollout: {keep_all_wrong: false}}",
         "meds.run_dir: r\nmeds.memory.branch_from:\nmeds.penalty.scope: history",
     ],
 )
 def test_a_removed_setting_at_its_default_is_as_if_it_were_absent(tmp_path: Path, text: str) -> None:
     config = load_config(write(tmp_path, text))
     assert config == load_config(write(tmp_path, "meds: {run_dir: r}"))
-    assert not any(name in config.as_yaml() for name in ("scope", "branch_from", "answer_openings"))
+    assert not any(name in config.as_yaml() for name in ("scope", "branch_from", "answer_openings", "keep_all_wrong"))
 
 
 REMOVED = {"a.b": 0, "c.d": ["\\boxed{"]}
