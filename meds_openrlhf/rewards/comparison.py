@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +33,12 @@ ZERO = 1e-60
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns about disabled timeouts
 
 _SPELLING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none")
-_EQUALS = re.compile(r"(?<![\\<>!:=])=(?!=)")
+_EQUALS = re.compile(r"(?:(?<![\\<>!:=])|(?<=\d!))=(?!=)")  # 4!=24 is no inequality
+_ORDER = re.compile(r"[<>]|\\[lg](?:eq?|t)?(?:slant)?(?![a-zA-Z])")
+_INTEGER = re.compile(r"\s*-?\d{1,40}\s*")
+_SHARE = re.compile(r"-?(?:0?\.\d+|\\frac\{(\d{1,9})\}\{(\d{1,9})\})")
+_NAMED = re.compile(r"([a-zA-Z]|\\[a-zA-Z]+)\s*=\s*([^=,]+)")
+_NO_NAME = re.compile(r"[{(\[\s]*(?:[-+.\d]|\\(?:pi|sqrt|log|ln)(?![a-zA-Z]))|\((?!.*,)|\\frac(?=.*\d)|\|.*x.*\|$")
 _NO_LETTERS = re.compile(r"\\(?:frac|sqrt|pi|cdot|times|div|log|ln|sin|cos|tan|binom|infty|pm)(?![a-zA-Z])")
 
 
@@ -44,12 +50,23 @@ def equal(gold: str, given: str) -> bool:
         return False
     if any(_differ(getattr(expected, part), getattr(answer, part)) for part in ("unit", "base", "modulus")):
         return False
+    if any(
+        one.percent > other.percent and other.unit and not one.unit
+        for one, other in ((expected, answer), (answer, expected))
+    ):
+        return False
     if expected.time and answer.time:
-        return expected.time == answer.time and not _differ(expected.noon, answer.noon)
+        return expected.time == answer.time and _same_noon(expected.noon, answer.noon)
+    if expected.noon or answer.noon:
+        return False
+    if expected.modulus and answer.modulus and _same_residue(expected, answer):
+        return True
     if expected.words or answer.words:
         return expected.text.lower() == answer.text.lower()
     if not expected.text or not answer.text:
         return False
+    if expected.base or answer.base:
+        return expected.text.lstrip("0") == answer.text.lstrip("0")
     pairs = _percentages(expected, answer)
     return any(wanted == other or _equal_texts(wanted, other) for wanted, other in pairs)
 
@@ -65,14 +82,33 @@ def warm_up() -> None:
     equal(r"\frac{1}{2}", "0.5")
 
 
+def _same_noon(first: str, other: str) -> bool:
+    """Whether two times may be in the same half of a day: 15:30 is 3:30 p.m., and no 3:30."""
+    halves = {first, other}
+    return len(halves) == 1 or halves == {"24", "p"} or ("" in halves and "24" not in halves)
+
+
+def _same_residue(expected: Answer, answer: Answer) -> bool:
+    """Whether two numbers, perhaps behind a name, are equal modulo their modulus."""
+    numbers = [each.text.rpartition("=")[2].strip() for each in (expected, answer)]
+    if not all(re.fullmatch(r"-?\d{1,40}", number) for number in numbers) or int(expected.modulus[:40]) == 0:
+        return False
+    return (int(numbers[0]) - int(numbers[1])) % int(expected.modulus[:40]) == 0
+
+
 def _differ(first: str, other: str) -> bool:
     """Whether both texts have an optional part (unit, base) and differ in it."""
     return bool(first and other and first != other)
 
 
 def _percentages(gold: Answer, given: Answer) -> list[tuple[str, str]]:
-    """The pairs of texts to compare: a percentage may equal its share, or its number if the other has no sign."""
-    pairs = [(gold.text, given.text)]
+    """The pairs of texts to compare: a percentage may equal its share, or its number if the other has no sign.
+
+    A number below 1 without a sign is a share: 0.5 % is not 0.5.
+    """
+    share = _SHARE.fullmatch(gold.text if given.percent else given.text) if gold.percent != given.percent else None
+    is_share = share is not None and (share[1] is None or int(share[1]) < int(share[2]))
+    pairs = [] if is_share else [(gold.text, given.text)]
     if gold.percent and not given.percent:
         pairs.append((_hundredth(gold.text), given.text))
     if given.percent and not gold.percent:
@@ -87,13 +123,62 @@ def _hundredth(text: str) -> str:
 
 def _equal_texts(gold: str, given: str) -> bool:
     """Whether every claim of ``given`` equals ``gold``."""
-    gold, given = (normalize_latex(_exact_side(text), _SPELLING) for text in (gold, given))
+    gold, given = (normalize_latex(_both_signs(_exact_side(text)), _SPELLING) for text in (gold, given))
+    gold, given = _by_name(gold, given)
     if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
         return False  # a set and a point or an interval
     if _is_pair(gold) and _is_pair(given) and _has_closed_end(gold) != _has_closed_end(given):
         return False  # an interval and a point; math-verify takes [2,1] for a point
+    for one, other in ((gold, given), (given, gold)):
+        if _ORDER.search(one) and not _ORDER.search(other) and (other.startswith(r"\{") or len(_entries(other)) > 1):
+            return False  # an interval, and the set of its ends
+    lists = [_entries(text) for text in (gold, given)]
+    if all(len(entries) > len({*entries}) for entries in lists) and all(
+        _INTEGER.fullmatch(entry) for entries in lists for entry in entries
+    ):
+        return Counter(map(int, lists[0])) == Counter(map(int, lists[1]))
+    lengths = [len(_entries(text)) for text in (gold, given) if not re.search(r"\\pm|[=;]", text)]
+    if len(lengths) == 2 and min(lengths) > 1 and lengths[0] != lengths[1]:
+        return False  # 1, 1, 2 is not 1, 2
     expected = _parse(gold)
     return all(_equal_expressions(expected, _parse(part), "," in part) for part in _claims(gold, given))
+
+
+def _entries(text: str) -> list[str]:
+    """The entries of a bare list."""
+    begins, depth = [0], 0
+    for place, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            begins.append(place + 1)
+    return [text[begin:end].rstrip(",").strip() for begin, end in zip(begins, [*begins[1:], len(text)], strict=True)]
+
+
+def _by_name(gold: str, given: str) -> tuple[str, str]:
+    """Values of named unknowns, x=3,y=4, as a point in the order of the names, beside a point or values of the same."""
+    texts, names = [], []
+    for text in (gold, given):
+        found = [_NAMED.fullmatch(entry.strip()) for entry in _entries(text)]
+        named = {match[1]: match[2].strip() for match in found if match}
+        names.append(sorted(named) if len(named) == len(found) > 1 else [])
+        texts.append(f"({','.join(named[name] for name in names[-1])})" if names[-1] else text)
+    if any("=" in text and not named for text, named in zip((gold, given), names)) or (
+        all(names) and names[0] != names[1]
+    ):
+        return gold, given
+    if any(names):
+        texts = [f"({text})" if len(_entries(text)) > 1 else text for text in texts]
+    return texts[0], texts[1]
+
+
+def _both_signs(text: str) -> str:
+    r"""``\frac{1\pm\sqrt5}{2}`` as the list of both values."""
+    place = text.find(r"\pm")
+    inside = place > 0 and any(text[:place].count(a) > text[:place].count(b) for a, b in ("()", "{}", "[]"))
+    if not inside or text.count(r"\pm") > 1 or r"\mp" in text or text.startswith(r"\{") or len(_entries(text)) > 1:
+        return text
+    name, sign, value = text.rpartition("=")
+    return name + sign + ",".join(value.replace(r"\pm", each) for each in "+-")
 
 
 def _is_pair(text: str) -> bool:
@@ -141,8 +226,7 @@ def _sides(text: str) -> list[str]:
 
 def _is_name(text: str) -> bool:
     """Whether the text names the requested quantity: ``x``, ``f(2)``, ``a+b``; not ``2x`` and not a number."""
-    text = _NO_LETTERS.sub("", text).strip()
-    return not text[:1].isdigit() and not text.startswith(("-", "+", ".")) and any(c.isalpha() for c in text)
+    return not _NO_NAME.match(text.strip()) and any(c.isalpha() for c in _NO_LETTERS.sub("", text))
 
 
 @lru_cache(maxsize=1024)  # three quarters of a comparison; a label comes with every response, an answer in every vote
@@ -164,7 +248,18 @@ def _equal_expressions(gold: Any, given: Any, several: bool) -> bool:
     if _exact(gold) == _exact(given):
         return True
     verdict = verify(gold, given, allow_set_relation_comp=True, timeout_seconds=None)
-    return bool(verdict) and _digits_agree(gold, given)
+    return _digits_agree(gold, given) if verdict else _equal_in_digits(gold, given)
+
+
+def _equal_in_digits(gold: Any, given: Any) -> bool:
+    """Whether two exact numbers that are not both rational agree in 50 digits: sympy does not simplify every root."""
+    sides = gold, given
+    if not all(isinstance(side, Expr) and side.is_number and side.is_finite and not side.has(Float) for side in sides):
+        return False
+    if all(side.is_rational for side in sides):
+        return False
+    first, other = gold.evalf(60), given.evalf(60)
+    return bool(first.is_number and other.is_number and abs(first - other) <= abs(first) * Rational(1, 10**50))
 
 
 def _exact(expression: Any) -> Any:

@@ -19,45 +19,69 @@ _CHARACTERS = str.maketrans(
     {"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ", "∞": r"\infty "}
     | {"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "±": r"\pm ", "∪": r"\cup ", "∩": r"\cap "}
     | {"∈": r"\in ", "∅": r"\emptyset ", "∶": ":", "。": ".", "、": ",", "或": ",", "°": r"^\circ ", "µ": "μ", "Ω": "Ω"}
-    | {"$": "", "€": "", "£": "", "¥": "", "￥": "", "\n": " ", "\t": " ", "\xa0": " "}
+    | {"—": "-", "‐": "-", "•": r"\cdot ", "⁄": "/", "⩽": r"\le ", "⩾": r"\ge ", "∠": r"\angle ", "︰": ":", "和": ","}
+    | {"º": r"^\circ ", "˚": r"^\circ ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil "}
+    | {"∑": r"\sum ", "$": "", "€": "", "£": "", "¥": "", "￥": "", "\n": " ", "\t": " ", "\xa0": " "}
 )
 _END = re.compile(r"(?:[,; ]|(?<!\.)\.)+$")
 _ROOT = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?|[a-zA-Z]|\([^()]*\)|\{[^{}]*\})")
 _DEGREES = {"√": "", "∛": "[3]", "∜": "[4]"}
 
+_LARGE = {"million": 6, "billion": 9, "trillion": 12}
+_SUBSCRIPTED_LETTERS = {"E": "Xi", "e": "xi", "I": "Upsilon"}
+
 # Typesetting, in this order: what a pattern finds, and what takes its place.
 _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
     (r"^\s*(\*{1,2})([^*]+)\1\s*$", r"\2"),  # Markdown
-    (r"\\(?:pounds|yen|euro|textdollar)(?![a-zA-Z])", ""),
+    (r"\\(?:pounds|yen|euro|textdollar|tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])", ""),
+    (r"\\(?:tag|label)\s*\{[^{}]*\}", ""),
     (r"(?<=\d),\s*\\!\s*(?=\d{3})", "{,}"),  # as MATH writes thousands
-    (r"\\(?:text)?color\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}", ""),
+    (r"\\(?:text)?color(?:box)?\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}", ""),
     (r"\\(?:boldsymbol|bm|pmb|underline|(?:display|text|script|scriptscript)style|limits|[bB]igg?[lrm]?|(?:left|right)\.?)"
      r"(?![a-zA-Z])|\\!", ""),
-    (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|math(?:rm|bf|it|sf|tt)|operatorname\*?|[mh]box|rm|bf|it)(?=\s*\{)",
+    (r"\\(?:text(?:bf|it|rm|sf|tt|up|normal)|math(?:rm|bf|it|sf|tt)|operatorname\*?|[fmh]box|emph|rm|bf|it)(?=\s*\{)",
      r"\\text"),
     (r"\{\s*\\(?:rm|bf|it|sf|tt)\s+([^{}]*)\}", r"\\text{\1}"),
+    (r"\\(?:math)?(?:rm|bf|it)\s+(?=\d)", ""),
     (r"\\text\s*\{\s*\\text\s*(\{[^{}]*\})\s*\}", r"\\text\1"),
     (r"\\text\s*\{\s*([ei])\s*\}", r"\1"),  # upright e and i
-    (r"\\text\s*\{\s*((?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|lg|exp|gcd|lcm|det)\s*\}", r"\\\1 "),
+    (r"\\text\s*\{\s*((?:arc)?(?:sin|cos|tan|cot|sec|csc|c?tg)h?|ln|log|lg|exp|gcd|lcm|det)\s*\}", r"\\\1 "),
     (r"^\s*\\text\s*\{\s*([+-]?\d[\d.,:/]*)\s*([^{}]*)\}(?!\s*_)", r"\1 \\text{ \2}"),  # a number in a text
+    (r"\\(arc)?(c?)tg(?![a-zA-Z])", lambda found: rf"\{found[1] or ''}{'cot' if found[2] else 'tan'} "),
+    (r"\\lg(?![a-zA-Z])", r"\\log_{10} "),
+    (r"(?i)^\s*(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer(?:\s+is)?\s*:?\s*\}?\s*([-+]?[\d.,/]+)\s*\}?\s*$",
+     r"\1"),
+    (r"(?<=\d)\s*(\\text\s*\{)?\s*(million|billion|trillion)\b\s*",
+     lambda found: rf"\cdot 10^{{{_LARGE[found[2]]}}}{found[1] or ' '}"),
     (r"\\text\s*\{\s*([,;])\s*\}", r"\1"),
     (r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
     (r"\\text\s*\{\s*\}", ""),
     (r"(?<!\\)\\(?:[,;: ]|(?:q?quad|enspace|(?:thin|med|thick)space)(?![a-zA-Z])|hspace\s*\{[^{}]*\})|~|\s+", " "),
+    (r"(\d\s*)[(\[{]\s*(\\text\s*\{[^{}]*\}(?:\^\{?-?\d\}?)?)\s*[)\]}]\s*$", r"\1\2"),  # 7 (cm)
     (r"\\(?:[dtc]frac|sfrac|nicefrac)(?![a-zA-Z])", r"\\frac"),
     (r"\\frac\s*(\\[a-zA-Z]+|\w)\s*(\\[a-zA-Z]+|\w|\{[^{}]*\})", r"\\frac{\1}{\2}"),
     (r"\}\s*/\s*\\text\s*\{", "/"),  # the unit \text{m}/\text{s}
-    (r"(?<![a-zA-Z\\])E_\{?(\w+)\}?", r"\\Xi_{\1}"), (r"(?<![a-zA-Z\\])e_\{?(\w+)\}?", r"\\xi_{\1}"),  # not Euler's
+    (r"(?<![a-zA-Z\\])([EeI])_(?:\{(\w+)\}|(\w))",
+     lambda found: rf"\{_SUBSCRIPTED_LETTERS[found[1]]}_{{{found[2] or found[3]}}}"),  # not Euler's number, nor i
+    (r"((?<![a-zA-Z])[a-zA-Z]|\\[a-zA-Z]+)('+)(?![a-z])", lambda found: f"{found[1]}_{{{'p' * len(found[2])}}}"),
     (r"\\\\\s*\[[^\]]*\]|\\cr(?![a-zA-Z])", r"\\\\"),
+    (r"^\s*(?:\\\{\s*)?\\begin\{(aligned|gathered|align\*?|cases|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1\}\s*$",
+     lambda found: _system(found)),
     (r"\{smallmatrix\}", "{matrix}"),
     (r"\(\s*\\begin\{matrix\}(.*?)\\end\{matrix\}\s*\)", r"\\begin{pmatrix}\1\\end{pmatrix}"),
     (r"\\big(cup|cap)(?![a-zA-Z])", r"\\\1"),
     (r"\\equiv(?![a-zA-Z])", "="), (r"\*\*", "^"), (r"\\varnothing(?![a-zA-Z])", r"\\emptyset"),
     (r"\\[lr]angle(?![a-zA-Z])", lambda found: "(" if "l" in found[0][:2] else ")"),
     (r"(?<=\d)\s*[x*]\s*10\s*\^", r"\\times 10^"),
+    (r"\^\s*(-\d+)", r"^{\1}"),
+    (r"\\binom\s*(\d)\s*(\d)", r"\\binom{\1}{\2}"),
+    (r"\\sqrt\s*(\[\d+\])\s*(\d)", r"\\sqrt\1{\2}"),
+    (r"\\([lg])eqq(?![a-zA-Z])", r"\\\1e "), (r"\\not\s*=", r"\\ne "),
+    (r"\\(overline|bar|dot)\s*(\d)", r"\\\1{\2}"),
+    (r"\\(overline|bar)\s*\{(\d+)\}\s*\\\1\s*\{(\d+)\}", r"\\overline{\2\3}"),
     (r"(?<![\\a-zA-Z])(pi|exp)(?![a-zA-Z])", r"\\\1 "),
     (r"\\sqrt\[(\d*[13579])\]\{\s*-", r"-\\sqrt[\1]{"),  # the real root
-    (r"(?<![a-zA-Z])C_\{?(\d+)\}?\^\{?(\d+)\}?|(?<![a-zA-Z])C\((\d+),\s*(\d+)\)",
+    (r"(?<![a-zA-Z])C_\{?([a-z]|\d+)\}?\^\{?([a-z]|\d+)\}?|(?<![a-zA-Z])C\((\d+),\s*(\d+)\)",
      lambda found: rf"\binom{{{found[1] or found[3]}}}{{{found[2] or found[4]}}}"),
     (r"^\s*\\(gcd|lcm)\s*\(\s*(\d{1,20})\s*,\s*(\d{1,20})\s*\)\s*$",
      lambda found: str(getattr(math, found[1])(int(found[2]), int(found[3])))),
@@ -70,13 +94,30 @@ _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
 
 _TEXT = r"\\text\s*\{([^{}]*)\}"
 _PERCENT = re.compile(
-    r"\s*\\text\s*\{\s*(?:percent|percentage|pct)\s*\}$|\s*\b(?:percent|percentage|pct)$|\s*\\text\s*\{\s*\\?%\s*\}$"
+    r"\s*\\text\s*\{\s*(?:percent|per\s+cent|percentage|pct)\s*\}$|\s*\b(?:percent|percentage|pct)$|\s*\\text\s*\{\s*\\?%\s*\}$"
 )
-_CHINESE = re.compile(r"(?<=[\d}])\s*(?:\\text\s*\{)?\s*([\u4e00-\u9fff]+)\s*\}?$")
-_MODULUS = re.compile(r"\s*(?:\\pmod\s*\{?|\(\s*\\?(?:mod|text\{mod\})\s*)(\d+)\s*[})]?\s*$")
+_CHINESE = re.compile(  # units and counters; 万 and 分之一 are none
+    r"(?<=[\d}])\s*(?:\\text\s*\{)?\s*[(]?((?:平方|立方)?(?:千米|公里|分米|厘米|毫米|米)(?:[/每](?:小时|时|分钟?|秒))?|千克|公斤|克|吨|毫升|升"
+    r"|小时|分钟?|秒|天|日|周|个?月|年|岁|元|角|度|个|人|只|本|支|次|种|名|张|棵|辆|台|件|块|页|倍|组|条|道|位|箱|袋|头|对|场|层|间|户|瓶)[)]?\s*\}?$"
+)
+_MODULUS = re.compile(r"\s*(?:\\p?mod\s*\{?|\(?\s*(?:\\b?mod|\\text\s*\{\s*\(?\s*mod\s*\}?|mod)\s*)(\d+)\s*[})]*\s*$")
 _BASE = re.compile(
-    r"\(?(?:\\text\s*\{)?(\d[\dA-F]*)[})]*\s*(?:_\{?|\(\s*\\text\s*\{\s*base\s*\}\s*)([2-9]|1[0-6])[})]?"
+    r"(?:[a-zA-Z]\s*=\s*)?(-?)\(?(?:\\text\s*\{)?([\dA-F]*\d[\dA-F]*(?:\.[\dA-F]+)?)[})]*\s*"
+    r"(?:_\{?|\(?\s*\\text\s*\{\s*(?:in\s+)?\(?base\s*\}?\s*)([2-9]|1[0-6])[})]*"
 )
+_SUBSCRIPTED = re.compile(r"(?<![\w.^])(\d[\dA-F.]*)_\{?(\w+)\}?")
+_PRODUCT = re.compile(
+    r"((?<![\w._^\\])\d+(?:\.\d+)?|\((?:\d+(?:\.\d+)?)\)|\[\d+\])\s*(?=[(\[][^,;()\[\]]*(?:\([^,;()]*\)[^,;()]*)?[)\]])"
+)
+_BRACKETED = re.compile(r"(\(\d+(?:\.\d+)?\))\s*(?=\\frac)")
+_RATIO = re.compile(r"\d{1,18}(?:\s*:\s*\d{1,18}){2,}")
+_MONEY = {r"\$": "$1", r"\textdollar": "$1", "€": "euro1", r"\euro": "euro1", "£": "lb1", r"\pounds": "lb1"}
+_SIGNS = re.compile(r"\\\$|\\(?:textdollar|euro|pounds)(?![a-zA-Z])|[€£]")
+_ANGLE = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc)(?:\^\{?-?\d+\}?)?\s*[({]?\s*)(-?\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ(?![a-zA-Z])\s*\}?"
+)
+_PARAMETER = re.compile(r"\s*[,(]\s*[a-z]\s*\\in\s*(?:\\(?:mathbb|text)\s*\{?\s*)?Z\s*\}?\s*\)?$")  # any integer k
+_TRUTH = frozenset(("true", "false", "yes", "no", "t", "f"))
 _BUILDER = re.compile(
     r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\(?:mathbb|text)\s*\{?\s*R\s*\}?)?\s*(?:\\mid|\\vert|\||:)\s*(.*)\\\}"
 )
@@ -84,19 +125,20 @@ _ENDS = re.compile(r"([\[\](])([^,;]*)[,;]([^,;]*)([\[\])])")
 _DESCENDS = re.compile(r"\s*(?:>|\\ge(?:q|qslant)?(?![a-zA-Z])|\\gt(?![a-zA-Z]))\s*")
 _ORDER = re.compile(r"[<>]|\\[lg]e(?:q|qslant)?(?![a-zA-Z])|\\[lg]t(?![a-zA-Z])")
 _GROUPED = re.compile(r"(?<![\w.^])\d{1,3}(?:(?:\{,\}|\s)\d{3})+(?!\d)")
-_WITH_COMMAS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_WITH_COMMAS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _SCIENTIFIC = re.compile(r"([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)")
 _MIXED = re.compile(r"([+-]?\d+) (\d+)\s*/\s*(\d+)")
-_REPEATING = re.compile(r"([+-]?\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{|\()(\d+)[})]")
+_BARRED = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}")
+_REPEATING = re.compile(r"([+-]?\d*)\.(\d*)\((\d+)\)")
 _ELLIPSIS = r"(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.|…)"
 _REPEATED = re.compile(r"([+-]?\d*)\.(\d*?)(?:(\d)\3\3+|(\d\d+)\4+)" + _ELLIPSIS)
 _ENDLESS = re.compile(r"([+-]?\d*\.\d+)" + _ELLIPSIS)
 _TWO_NUMBERS = re.compile(r"(?<![\w.^])\d[\d.]*\s+\d")
-_TIME = re.compile(r"([01]?\d|2[0-4])(?:\{:\}|:)([0-5]\d)(?:\s*([AaPp])\.?\s*[Mm]\.?)?")
+_TIME = re.compile(r"(?=.*[:Mm])([01]?\d|2[0-4])(?:(?:\{:\}|:)([0-5]\d))?(?:\s*([AaPp])\.?\s*[Mm]\.?)?")
 _DOTS = re.compile(_ELLIPSIS)
 _CHOICE = re.compile(r"([A-J])\)?|\(([A-Ja-j])\)")
 _LABEL = re.compile(r"(?:answer|option|choice)\s*:?\s*(?=\S)", re.IGNORECASE)
-_AND = re.compile(r"\s*(?:[,;]|\band\b|&)\s*")
+_AND = re.compile(r"\s*(?:[,;]|\band\b|\\?&)\s*")
 _WORDS = re.compile(r"(?=.*[a-zA-Z]{3})[a-zA-Z][a-zA-Z\s'-]{2,}[a-zA-Z]")  # `p - q` is none
 
 
@@ -109,7 +151,7 @@ class Answer:
     """A normalized answer: the LaTeX ``text`` without its ``unit``, percent sign, ``base`` and ``modulus``.
 
     ``words``: the text is not mathematics but a word, a phrase or the letter of a choice, in lower case. A ``time``
-    such as 9:05 is the minutes since midnight, or noon: ``noon`` is am, pm or not said.
+    such as 9:05 is the minutes since midnight, or noon: ``noon`` is a, p, not said, or "24" of 15:30.
     """
 
     text: str
@@ -124,16 +166,23 @@ class Answer:
 
 def read(text: str) -> Answer:
     """Read ``text`` as an `Answer`. Raises UnreadableError for two numbers with nothing between them."""
+    signs = _SIGNS.findall(text)
+    is_delimited = len(signs) == 2 and text.strip().startswith(r"\$") and text.strip().endswith(r"\$")
+    money = set() if is_delimited else {_MONEY[sign] for sign in signs}
     text = _strip_noise(text)
     clock = _TIME.fullmatch(re.sub(_TEXT, r"\1", text))
     if clock:
-        hours, minutes, noon = clock.groups()
-        return Answer(f"{hours}:{minutes}", time=str(60 * int(hours) + int(minutes)), noon=(noon or "").lower())
+        hours, minutes, noon = int(clock[1]), int(clock[2] or 0), (clock[3] or "").lower()
+        if 12 < hours < 24 and not noon:
+            hours, noon = hours - 12, "24"
+        return Answer(f"{clock[1]}:{minutes}", time=str(60 * hours + minutes), noon=noon)
     text, modulus = _split(text, _MODULUS)
     text, unit = _split(text, _CHINESE)
     if not unit:
         text = _PERCENT.sub("%", text)
         text, unit = split_unit(text)
+    unit = " ".join(sorted({*unit.split(), *money}))
+    text = _PARAMETER.sub("", _ANGLE.sub(r"\1(\\frac{\2\\pi}{180})", text))
     percent = text.endswith("%")
     text = _one_number(text.rstrip("\\% "))
     if _DOTS.search(text):  # a sequence, which is no value: 1,2,...,n
@@ -142,9 +191,9 @@ def read(text: str) -> Answer:
     if phrase is not None:
         return Answer(phrase, unit, words=True)
     based = _BASE.fullmatch(text)
-    if based:
-        return Answer(based[1], unit, base=based[2])
-    text = _one_notation(text)
+    if based and all(int(digit, 16) < int(based[3]) for digit in based[2].replace(".", "")):
+        return Answer(based[1] + based[2], unit, base=based[3])
+    text = _one_notation(_SUBSCRIPTED.sub(r"\\Phi_{\1b\2}", text))
     if _TWO_NUMBERS.search(text):
         raise UnreadableError(text)
     return Answer(text, unit, percent, modulus=modulus)
@@ -198,6 +247,15 @@ def _in_latex(text: str) -> str:
     return "".join(parts)
 
 
+def _system(found: re.Match[str]) -> str:
+    """The equations of a system as a list; what has cells, a matrix or cases, stays."""
+    lines = [line.strip() for line in found[2].split(r"\\") if line.strip()]
+    has_others = len(lines) > 1 and not all("=" in line for line in lines)
+    if has_others or any(line.count("&") > 1 for line in lines):
+        return found[0]
+    return ", ".join(line.replace("&", "") for line in lines)
+
+
 def _one_notation(text: str) -> str:
     """Write intervals as [a,b), sets of tuples without braces, conditions for set-builders, and rising chains."""
     builder = _BUILDER.fullmatch(text)
@@ -215,14 +273,18 @@ def _one_notation(text: str) -> str:
         signs = [sign.strip() for sign in _DESCENDS.findall(text)]
         rising = ["<" if sign in (">", r"\gt") else r"\le " for sign in signs]
         text = parts[-1] + "".join(sign + part for sign, part in zip(rising[::-1], parts[-2::-1]))
-    return text
+    if _RATIO.fullmatch(text):
+        terms = [int(term) for term in text.split(":")]
+        text = f"({','.join(str(term // (math.gcd(*terms) or 1)) for term in terms)})"
+    return _BRACKETED.sub(r"\1\\cdot ", _PRODUCT.sub(r"\1\\cdot ", text))  # no mixed number
 
 
 def _one_number(text: str) -> str:
     """Join grouped digits to a number; a comma groups digits only if the whole answer is that number."""
     text = _GROUPED.sub(lambda match: re.sub(r"\{,\}|\s", "", match[0]), text)
-    if _WITH_COMMAS.fullmatch(text):
-        return text.replace(",", "")
+    sides = text.split("=")
+    text = "=".join(side.replace(",", "") if _WITH_COMMAS.fullmatch(side.strip()) else side for side in sides)
+    text = _BARRED.sub(lambda found: _repeating(found[1], found[2], found[3]), text)
     for pattern, spelling in ((_SCIENTIFIC, r"\1\\times 10^{\2}"), (_MIXED, r"\1\\frac{\2}{\3}")):
         if pattern.fullmatch(text):
             return pattern.sub(spelling, text)
@@ -242,8 +304,13 @@ def _repeating(whole: str, fixed: str, period: str) -> str:
 def _phrase(text: str) -> str | None:
     """The normalized phrase of an answer in words, in lower case; None for mathematics. Lists are sorted."""
     inner = _LABEL.sub("", re.sub(_TEXT, r"\1", text).strip().rstrip("."), count=1)
-    wrapped = inner != text and re.fullmatch(_TEXT, text.strip()) is not None
+    wrapped = inner != text and re.fullmatch(rf"(?:{_TEXT}|[\s,;&]|\\&)+", text.strip()) is not None
     parts = [part for part in _AND.split(inner) if part]
+    if len(parts) > 1 and {part.lower() for part in parts} <= _TRUTH:
+        return ", ".join(part.lower()[0] for part in parts)  # in their order
+    if re.fullmatch("[A-Z]{3,}", inner):  # letters are no factors: HTH is not HHT
+        is_choices = inner == "".join(sorted(set(inner))) and inner[-1] <= "J"
+        return ", ".join(inner.lower()) if is_choices else inner.lower()
     if parts and all(_CHOICE.fullmatch(part) for part in parts):
         return ", ".join(sorted(part.strip("()").lower() for part in parts))
     if (parts and all(map(_WORDS.fullmatch, parts))) or (wrapped and any(c.isalpha() for c in inner)):

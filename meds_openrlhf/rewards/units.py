@@ -1,7 +1,7 @@
 """Units of measure behind a number, by their shape: powers, products and quotients of known names and symbols.
 
-A symbol of the SI may have a prefix. Units stand inside or outside of ``\\text{...}``. Outside, a single letter is a
-variable, unless a quotient shows that it is none: ``10 m/s``, but not ``10 m``.
+A symbol of the SI may have a prefix. Units stand inside or outside of ``\\text{...}``. Outside, letters are variables
+unless they can hardly be: ``5cm``, ``12 mA`` and ``10 m/s`` have units, ``10 m``, ``2GM`` and ``3 h/t`` have none.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ revolution=rev rev knot atm torr Torr=torr mmHg psi AU ly u Da dollar=$ USD=$ ce
 yen rupee unit dyne dyn=dyne cycle turn horsepower=hp hp
 """)
 _COMPOUND = {"mph": "mi / h", "kmph": "km / h", "kph": "km / h", "mpg": "mi / gal", "cc": "cm ^3", "bps": "b / s"}
+# Outside of \\text: symbols that nobody takes for a product, and letters below a bar that nobody takes for variables.
+_SURE = frozenset(_table("cm mm km kg mL ml dL kJ kW kPa kHz MHz GHz Hz Pa ft yd mi lb oz hr"))
+_BELOW = frozenset("smLK")
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
 
 _DEGREES = re.compile(r"\^\s*\{?\s*\\circ(?![a-zA-Z])\s*\}?|\\degree(?![a-zA-Z])")
@@ -43,6 +46,10 @@ _TEMPERATURE = re.compile(rf"°\s*{IN}?\s*([CF])\s*({OUT}?)$")
 _TAIL = re.compile(rf"[A-Za-zΩμ°*/^.\-\d\s{IN}{OUT}]*")
 _WORD = re.compile(rf"°[CF]?|[A-Za-zΩμ]+|\^-?\d|[*/]|{IN}|{OUT}")
 _VALUE = re.compile(r"(?:[\d})\]!%.]|\\pi)\s*$")
+_NO_PART = re.compile(r"[\s.-]*")  # between the words of a unit
+_DECIMAL = re.compile(r"\s*[-+]?\d[\d.,]*\s*")
+_ARGUMENT = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^\d)?\s*[({]?\s*-?[\d.]*\s*$")
+_EARLIER = re.compile(rf"\s*{IN}[^{IN}{OUT}]*{OUT}(?:\^-?\d)?|°")
 
 
 def split_unit(text: str) -> tuple[str, str]:
@@ -54,17 +61,23 @@ def split_unit(text: str) -> tuple[str, str]:
     for start in re.finditer(rf"{IN}|°|(?<![A-Za-z\\^{IN}])[A-Za-zΩμ]", plain):
         head, tail = plain[: start.start()], plain[start.start() :]
         if head.strip() and (_VALUE.search(head) or tail[0] == IN) and _TAIL.fullmatch(tail):
-            name = _name_of(tail, is_apart=head.endswith(" "))
-            if name:
+            if _ARGUMENT.search(head):
+                break  # a function's degrees
+            name = _name_of(tail, head)
+            if name and {_name_of(earlier, "") for earlier in _EARLIER.findall(head)} <= {name, ""}:
+                head = _EARLIER.sub(lambda found: "" if _name_of(found[0], "") else found[0], head)
                 return _PLAIN_POWER.sub(r"^{\1}", head.replace("*", r"\cdot ")).rstrip(), name
     return text, ""
 
 
-def _name_of(tail: str, is_apart: bool) -> str:
-    """The canonical name of the unit that is all of ``tail``, such as ``km1 s-2``; empty if it is none."""
+def _name_of(tail: str, head: str) -> str:
+    """The canonical name of the unit that is all of ``tail``, such as ``km1 s-2``, behind ``head``; empty if none."""
     found: Counter[str] = Counter()
     tail = re.sub(r"[a-z]+", lambda word: _COMPOUND.get(word[0], word[0]), tail)
-    sign, power, last, inside, has_variable = 1, 1, "", False, False
+    if not _NO_PART.fullmatch(_WORD.sub(" ", tail)):
+        return ""  # 12 in - 3
+    sign, power, last, inside, is_sure = 1, 1, "", False, False
+    variables: set[tuple[str, int]] = set()
     for word in _WORD.findall(tail):
         if word in (IN, OUT):
             inside = word == IN
@@ -77,14 +90,23 @@ def _name_of(tail: str, is_apart: bool) -> str:
         elif word != "*":
             last = _symbol_of(word)
             found[last] += sign * power
-            sign, power, has_variable = 1, 1, has_variable or (not inside and len(word) == 1 and word.isascii())
-    if not found or "" in found or (has_variable and not ("/" in tail and is_apart)):
+            if inside or word in _SURE or not word.isascii() or (len(word) > 2 and _named(word)):
+                is_sure = True
+            elif len(word) == 1 or not (_DECIMAL.fullmatch(head) and head.endswith(" ")):
+                variables.add((word, sign))
+            sign, power = 1, 1
+    is_quotient = "/" in tail and head.endswith(" ")
+    if variables and not (is_quotient and (is_sure or all(sign > 0 or word in _BELOW for word, sign in variables))):
         return ""
+    if not found or "" in found:
+        return ""
+    if "°C" in found or "°F" in found:
+        found.pop("°", None)  # degrees Celsius
     return " ".join(f"{name}{count}" for name, count in sorted(found.items()) if count) or "1"
 
 
-def _symbol_of(word: str) -> str:
-    """The canonical symbol of a unit; empty if the word is none. Symbols are case-sensitive: M is not a meter."""
+def _named(word: str) -> str:
+    """The canonical symbol of a unit that is named in full or by a usual abbreviation; empty if the word is none."""
     singular = word.removesuffix("s") if len(word) > 2 else word
     for spelling in dict.fromkeys((word, singular, *((word.lower(), singular.lower()) if len(word) > 2 else ()))):
         known = _OTHERS.get(spelling) or _NAMES.get(spelling)
@@ -93,6 +115,13 @@ def _symbol_of(word: str) -> str:
         for name, prefix in _PREFIXES.items():
             if spelling.startswith(name) and spelling.removeprefix(name) in _NAMES:
                 return prefix + _NAMES[spelling.removeprefix(name)]
+    return ""
+
+
+def _symbol_of(word: str) -> str:
+    """The canonical symbol of a unit; empty if the word is none. Symbols are case-sensitive: M is not a meter."""
+    if known := _named(word):
+        return known
     if word in _SYMBOLS:
         return _SYMBOLS[word]
     for symbol, prefix in _PREFIX_SYMBOLS.items():

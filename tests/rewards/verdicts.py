@@ -270,6 +270,65 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     ("8", [], [r"7\text{ or }8", r"7\to 8"]),
     ("15", [], ["7 8", r"7\quad 8"]),
     ("78", [], ["7 8"]),
+    # products by brackets, and letters that are no units
+    ("6", ["2(3)", "(2)(3)", r"2\left(3\right)", "x=2(3)"], ["5"]),
+    ("5", [], ["2(3)", "(2)(3)", "2[3]", r"\frac{1}{2}x=5", r"\sqrt{x}=5", r"\pi x=5", r"\log x=5", "(x-1)=5"]),
+    (r"\frac{5}{2}", [r"2\frac{1}{2}"], [r"2(\frac{1}{2})", "5(2)"]),
+    ("64", ["2^{2(3)}"], ["2^{5}"]),
+    ("2", ["2 km", "2 mA", "2cm"], ["2nt", "2GM", "2dt", "2 V/A", "2 b/d"]),
+    ("3", ["3 m/s", "3 km/h"], ["3 h/t"]),
+    (r"\frac12", [], [r"\frac{1}{2}mg"]),
+    # numbers behind a unit
+    (
+        "5",
+        [],
+        [r"5\text{ hours }30\text{ minutes}", r"5\text{ cm}/2", r"5\text{ kg} - 3", r"5\text{ s}.2", "5 ft 3 in"],
+    ),
+    ("12", [], [r"12\text{ cm}-3\text{ cm}", "12 in-3", r"12\text{ cm}^2 4"]),
+    (r"2\text{ hours }15\text{ minutes}", [], ["2", r"2\text{ hours }45\text{ minutes}"]),
+    (r"5\text{ m}, 6\text{ m}", ["5, 6", r"6\text{ m}, 5\text{ m}"], [r"5\text{ m}, 6\text{ s}"]),
+    (r"30^\circ, 150^\circ", ["30, 150", r"150^\circ, 30^\circ", r"x=30^\circ, 150^\circ"], [r"30^\circ, 120^\circ"]),
+    (r"45^\circ, 45^\circ, 90^\circ", ["90, 45, 45"], [r"45^\circ, 90^\circ, 90^\circ"]),
+    (r"\sin 45^\circ", [r"\frac{\sqrt2}{2}", r"\cos 45^\circ"], [r"\sin 45"]),
+    (r"5^{\circ}\text{C}", [r"5\text{ degrees Celsius}"], [r"5^\circ\text{F}"]),
+    (r"7\text{ cm}", [r"7\ (\mathrm{cm})", r"7\,[\text{cm}]"], [r"7\ (\mathrm{m})"]),
+    # money, percent, large numbers
+    (r"\$5", ["5", r"5\text{ dollars}", r"\$5.00"], [r"5\text{ cents}", r"5\text{ cm}", "€5", r"5\%", r"\$5\text{M}"]),
+    ("0.5", [], [r"0.5\%", r"\frac{1}{2}\%"]),
+    (r"5\%", [], [r"5\text{ cm}", r"5^\circ"]),
+    ("2500000", [r"2.5\text{ million}", r"\$2.5\text{ million}"], [r"2.5\text{ billion}"]),
+    # named values
+    ("x=3,y=4", ["(3,4)", "y=4,x=3", "3,4"], ["(4,3)", "4,3", r"\{3,4\}", "x=4,y=3"]),
+    ("(3,4)", ["x=3,y=4", "y=4,x=3"], ["y=3,x=4"]),
+    ("1,2", ["x=1,x=2", "2,1"], ["1,1,2", "1<x<2"]),
+    (r"\frac{1\pm\sqrt5}{2}", [r"\frac{1+\sqrt5}{2},\frac{1-\sqrt5}{2}"], [r"\frac{1+\sqrt5}{2}"]),
+    (r"\begin{cases}x=1\\y=2\end{cases}", ["x=1,y=2", "(1,2)"], ["(2,1)"]),
+    # subscripts, primes, bases, ratios
+    ("I_0e^{-t}", [r"I_0 \cdot e^{-t}"], ["I_1e^{-t}"]),
+    ("f'(0)", [], ["f(0)", "f''(0)"]),
+    ("A2_{16}", [], ["2A_{16}", "A2_{15}"]),
+    ("x=1011_2", ["1011_2", "1011"], ["x=1011_3", "x=1010_2"]),
+    ("12_7, 13_7", ["13_7, 12_7"], ["12_5, 13_5"]),
+    ("1:2:3", ["2:4:6"], ["1:3:2", "1:6"]),
+    ("123", [], ["0,123"]),
+    (r"1\pmod 3", [r"4\pmod 3", r"1\ (\bmod\ 3)"], [r"2\pmod 3", r"4\pmod 5"]),
+    (r"x=k\pi, k\in\mathbb{Z}", [r"x=k\pi", r"k\pi\ (k\in\mathbb{Z})"], [r"x=2k\pi"]),
+    # words, times, Chinese
+    (r"\text{True, False}", ["True, False", "T, F"], [r"\text{False, True}"]),
+    ("HTH", ["HTH"], ["HHT"]),
+    ("A, C, D", ["ACD", r"\text{A}, \text{C}, \text{D}", r"A\&C\&D"], ["ACE", "CDA, B"]),
+    (r"\text{Alice, Bob}", [r"\text{Bob}, \text{Alice}", r"\text{Alice and Bob}"], [r"\text{Alice, Rob}"]),
+    ("3:30 PM", ["15:30", "3:30"], ["3:30 AM", "3:31 PM"]),
+    ("5:00 PM", ["5 PM"], ["5 AM", "1:3"]),
+    ("15:30", [], ["3:30"]),
+    ("5", ["5厘米", "5元"], ["5万", "5以上", "5的平方"]),
+    # notation
+    (r"\frac13", [r"0.\bar3", r"x=0.\overline{3}", r"0.\dot3"], [r"0.\bar4"]),
+    (r"\sqrt[3]{2}", [r"\sqrt[3]2", r"2^{\frac13}"], [r"\sqrt{2}"]),
+    ("10", [r"\binom52", "C_5^2", "2•5"], [r"\binom53+1"]),
+    (r"\frac18", ["2^-3", r"{\Large \frac18}", r"\emph{0.125}"], ["2^3"]),
+    ("24", ["4!=24", r"\begin{aligned}x&=24\end{aligned}", r"\text{Answer: 24}", r"24 \tag{1}"], ["4!=25"]),
+    (r"-\frac18", [r"\cos\frac{\pi}{7}\cos\frac{2\pi}{7}\cos\frac{4\pi}{7}"], [r"\cos\frac{\pi}{7}"]),
 ]
 # Pairs of an answer and a label, and whether it is right.
 VERDICTS = [(answer, label, True) for label, right, _ in TABLE for answer in right]
@@ -280,7 +339,6 @@ LIMITS: list[tuple[str, str, bool]] = [
     (r"500\text{ cm}", r"5\text{ m}", False),  # units are not converted
     (r"3\text{ apples}", "3", False),  # only units are left out, not what is counted
     (r"\frac{\pi}{2}", r"90^\circ", False),  # nor degrees
-    (r"\sin 30^\circ", r"\frac12", False),
     ("3,5", "3.5", False),  # the comma is no decimal point
     ("200,100", "100,200", False),  # three digits after a comma: one number
     (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)", False),  # a column is no tuple
