@@ -109,7 +109,8 @@ class RolloutSettings(Section, name="meds.rollout"):
     """How engines generate."""
 
     max_num_seqs: Count | None = None
-    """vLLM's limit of sequences that an engine generates at a time; null: twice as many as fit at full length, at most 1,024."""
+    """vLLM's limit of sequences that an engine generates at a time; null: twice as many as fit at full length,
+    at most 1,024."""
     max_num_batched_tokens: Count | None = None
     """vLLM's limit of tokens that an engine computes in a step; null: as many as its KV cache holds, at most 16,384."""
 
