@@ -48,17 +48,10 @@ def equal(gold: str, given: str) -> bool:
         expected, answer = read(gold), read(given)
     except UnreadableError:
         return False
-    if any(_differ(getattr(expected, part), getattr(answer, part)) for part in ("unit", "base", "modulus")):
-        return False
-    if any(
-        one.percent > other.percent and other.unit and not one.unit
-        for one, other in ((expected, answer), (answer, expected))
-    ):
+    if _contradict(expected, answer):
         return False
     if expected.time and answer.time:
-        return expected.time == answer.time and _same_noon(expected.noon, answer.noon)
-    if expected.noon or answer.noon:
-        return False
+        return expected.time == answer.time
     if expected.modulus and answer.modulus and _same_residue(expected, answer):
         return True
     if expected.words or answer.words:
@@ -82,10 +75,23 @@ def warm_up() -> None:
     equal(r"\frac{1}{2}", "0.5")
 
 
-def _same_noon(first: str, other: str) -> bool:
-    """Whether two times may be in the same half of a day: 15:30 is 3:30 p.m., and no 3:30."""
-    halves = {first, other}
-    return len(halves) == 1 or halves == {"24", "p"} or ("" in halves and "24" not in halves)
+def _contradict(expected: Answer, answer: Answer) -> bool:
+    """Whether what stands around two values differs: both have a unit, base or modulus, or one a percent sign or noon.
+
+    Of times, 15:30 is 3:30 p.m., and no 3:30; 3:30 may be either half's.
+    """
+    parts = ((expected.unit, answer.unit), (expected.base, answer.base), (expected.modulus, answer.modulus))
+    if any(first and other and first != other for first, other in parts):
+        return True
+    if any(
+        one.percent > other.percent and other.unit and not one.unit
+        for one, other in ((expected, answer), (answer, expected))
+    ):
+        return True
+    halves = {expected.noon, answer.noon}
+    if expected.time and answer.time:
+        return len(halves) > 1 and halves not in ({"24", "p"}, {"", "a"}, {"", "p"})
+    return halves != {""}
 
 
 def _same_residue(expected: Answer, answer: Answer) -> bool:
@@ -94,11 +100,6 @@ def _same_residue(expected: Answer, answer: Answer) -> bool:
     if not all(re.fullmatch(r"-?\d{1,40}", number) for number in numbers) or int(expected.modulus[:40]) == 0:
         return False
     return (int(numbers[0]) - int(numbers[1])) % int(expected.modulus[:40]) == 0
-
-
-def _differ(first: str, other: str) -> bool:
-    """Whether both texts have an optional part (unit, base) and differ in it."""
-    return bool(first and other and first != other)
 
 
 def _percentages(gold: Answer, given: Answer) -> list[tuple[str, str]]:
@@ -125,27 +126,32 @@ def _equal_texts(gold: str, given: str) -> bool:
     """Whether every claim of ``given`` equals ``gold``."""
     gold, given = (normalize_latex(_both_signs(_exact_side(text)), _SPELLING) for text in (gold, given))
     gold, given = _by_name(gold, given)
-    if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
-        return False  # a set and a point or an interval
-    if _is_pair(gold) and _is_pair(given) and _has_closed_end(gold) != _has_closed_end(given):
-        return False  # an interval and a point; math-verify takes [2,1] for a point
-    for one, other in ((gold, given), (given, gold)):
-        if _ORDER.search(one) and not _ORDER.search(other) and (other.startswith(r"\{") or len(_entries(other)) > 1):
-            return False  # an interval, and the set of its ends
-    lists = [_entries(text) for text in (gold, given)]
-    if all(len(entries) > len({*entries}) for entries in lists) and all(
-        _INTEGER.fullmatch(entry) for entries in lists for entry in entries
-    ):
-        return Counter(map(int, lists[0])) == Counter(map(int, lists[1]))
-    lengths = [len(_entries(text)) for text in (gold, given) if not re.search(r"\\pm|[=;]", text)]
-    if len(lengths) == 2 and min(lengths) > 1 and lengths[0] != lengths[1]:
+    if _are_unlike(gold, given):
+        return False
+    wanted, found = _entries(gold), _entries(given)
+    if all(len(entries) > len({*entries}) and all(map(_INTEGER.fullmatch, entries)) for entries in (wanted, found)):
+        return Counter(map(int, wanted)) == Counter(map(int, found))
+    is_listed = not any(re.search(r"\\pm|[=;]", text) for text in (gold, given))
+    if is_listed and len(wanted) != len(found) and min(len(wanted), len(found)) > 1:
         return False  # 1, 1, 2 is not 1, 2
     expected = _parse(gold)
     return all(_equal_expressions(expected, _parse(part), "," in part) for part in _claims(gold, given))
 
 
+def _are_unlike(gold: str, given: str) -> bool:
+    """Whether a text is a set or an interval, and the other what math-verify takes for the same: a point, the ends."""
+    if gold.startswith(r"\{") != given.startswith(r"\{") and "(" in (gold[:1], given[:1]):
+        return True
+    if _is_pair(gold) and _is_pair(given) and _has_closed_end(gold) != _has_closed_end(given):
+        return True  # [2,1] would be a point
+    return any(
+        _ORDER.search(one) and not _ORDER.search(other) and (other.startswith(r"\{") or len(_entries(other)) > 1)
+        for one, other in ((gold, given), (given, gold))
+    )
+
+
 def _entries(text: str) -> list[str]:
-    """The entries of a bare list."""
+    """The entries of a bare list; the text itself if it is none."""
     begins, depth = [0], 0
     for place, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
@@ -156,19 +162,23 @@ def _entries(text: str) -> list[str]:
 
 def _by_name(gold: str, given: str) -> tuple[str, str]:
     """Values of named unknowns, x=3,y=4, as a point in the order of the names, beside a point or values of the same."""
-    texts, names = [], []
-    for text in (gold, given):
-        found = [_NAMED.fullmatch(entry.strip()) for entry in _entries(text)]
-        named = {match[1]: match[2].strip() for match in found if match}
-        names.append(sorted(named) if len(named) == len(found) > 1 else [])
-        texts.append(f"({','.join(named[name] for name in names[-1])})" if names[-1] else text)
-    if any("=" in text and not named for text, named in zip((gold, given), names)) or (
-        all(names) and names[0] != names[1]
-    ):
+    values = [_named_values(text) for text in (gold, given)]
+    names = {tuple(sorted(named)) for named in values if named}
+    has_others = any("=" in text and not named for text, named in zip((gold, given), values))
+    if len(names) != 1 or has_others:
         return gold, given
-    if any(names):
-        texts = [f"({text})" if len(_entries(text)) > 1 else text for text in texts]
-    return texts[0], texts[1]
+    points = [
+        ",".join(named[name] for name in sorted(named)) if named else text for text, named in zip((gold, given), values)
+    ]
+    first, other = (f"({text})" if len(_entries(text)) > 1 else text for text in points)
+    return first, other
+
+
+def _named_values(text: str) -> dict[str, str]:
+    """The values of a list ``x=3,y=4`` by name; empty if the text is no list of two or more names."""
+    found = [_NAMED.fullmatch(entry) for entry in _entries(text)]
+    named = {match[1]: match[2].strip() for match in found if match}
+    return named if len(named) == len(found) > 1 else {}
 
 
 def _both_signs(text: str) -> str:
