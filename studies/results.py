@@ -67,9 +67,10 @@ class Result:
 
     def at_equal(self, metric: re.Match[str]) -> np.ndarray:
         """pass@k, as ``metric`` says, where pass@1 first is `EQUAL` (61,), linear between evaluations; or NaN."""
-        k, benchmark = metric.groups()
+        k, benchmark, is_trained = metric.groups()
         at = [PASS_AT.fullmatch(f"pass@{each}" + (f"/{benchmark}" if benchmark else "")) for each in (1, int(k))]
-        once, often = (np.array([self.pass_at(step, each) for step in self.evaluated]) for each in at if each)
+        steps = self.evaluated[1:] if is_trained else self.evaluated
+        once, often = (np.array([self.pass_at(step, each) for step in steps]) for each in at if each)
         found = np.full(len(EQUAL), np.nan)
         for end in range(len(once) - 1, 0, -1):  # the first time last, so that it counts
             low, high = once[end - 1], once[end]

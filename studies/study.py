@@ -29,7 +29,7 @@ Key = tuple[str, str, int]  # task, method, seed
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*(-[A-Za-z0-9_.]+)*")  # part of folders' names and of labels
 PASS_AT = re.compile(r"pass@(\d+)(?:/(\w+))?")  # k, and a benchmark instead of the mean over all
-AT_EQUAL = re.compile(r"pass@(\d+)(?:/(\w+))? at equal pass@1")  # at the same pass@1 instead of the same step
+AT_EQUAL = re.compile(r"pass@(\d+)(?:/(\w+))? at equal pass@1( after step 0)?")  # instead of at the same step
 OTHER_METRICS = ("newly-solved", "policy_entropy", "dynamic_filtering_pass_rate")  # the others have a slash
 INTERRUPTIONS = 5  # of a run, each of which leaves a checkpoint, until one that is to be evaluated is lost
 INTERVALS = {"bootstrap": 5, "t": 3, "pooled": 3}  # and the fewest seeds for which each is used
@@ -171,7 +171,7 @@ def _check(study: Study) -> None:
         in_all = at is None or at[2] is None or all(at[2] in known for known in stems)
         fits = in_all and 1 <= int(at[1]) <= given.n if at else metric in OTHER_METRICS or "/" in metric
         hint = f"must be pass@1 to pass@{given.n}, the same with /BENCHMARK, newly-solved, agreement:VARIANT/PRESET, "
-        hint += "in metrics.jsonl, or pass@K with ` at equal pass@1`."
+        hint += "in metrics.jsonl, or pass@K with ` at equal pass@1`, which ` after step 0` may follow."
         _require(fits, name, metric, hint)
 
 

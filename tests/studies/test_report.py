@@ -235,12 +235,26 @@ def test_the_laboratorys_page_has_the_second_studys_differences(
     assert len(rows) == count
     for what, *cells in rows:
         method, _, other = what.partition(" against ")
-        assert len(cells) == len(study.rule.primary) == 4
-        for metric, cell in zip(study.rule.primary, cells):
+        assert len(cells) == 4
+        for metric, cell in zip(study.rule.primary, cells):  # of more, the text tells
             gaps, missing = differences_of(study, results, ((method, metric), (other or base, metric)), ("forks",))
             shown = [float(number) for number in re.findall(r"[-+]?\d+\.\d", cell)]
             assert shown == pytest.approx([100 * gaps.mean(), *(100 * end for end in t_interval(gaps))], abs=0.051)
             assert not missing
+
+
+def test_the_laboratorys_page_has_the_differences_at_equal_pass_at_1() -> None:
+    """With Student's intervals, in points: pass@k training's, weights' with extras, and both without step 0."""
+    text = PAGE.partition("at *equal pass@1*")[2].partition("\n## ")[0].replace("\n", " ")
+    shown = [tuple(map(float, found)) for found in re.findall(r"([-+]\d\.\d) \(([-+]\d\.\d) to ([-+]\d\.\d)\)", text)]
+    rows = {(row[0], row[2]): row for row in table(REPOSITORY / "results/forks-long/report.md", "Paired differences")}
+    metric = "pass@32/eval at equal pass@1"
+    sides = [
+        (name, method) for name in (metric, f"{metric} after step 0") for method in ("pass-at-k", "weights-extras")
+    ]
+    for found, side in zip(shown, sides, strict=True):
+        known = [100 * float(end) for end in re.findall(r"[-+][\d.]+", " ".join((rows[side][3], rows[side][5])))]
+        assert found == pytest.approx(known, abs=0.051)
 
 
 def test_the_laboratorys_page_has_the_memory_of_successes() -> None:

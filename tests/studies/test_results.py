@@ -91,6 +91,11 @@ def test_pass_at_k_is_compared_where_pass_at_1_is_equal() -> None:
     assert once[0.2] == pytest.approx(before)
     assert once[0.3] == pytest.approx((before + after) / 2)  # on the way up, not on the way down
     assert once[0.4] == pytest.approx(after)
+    trained = AT_EQUAL.fullmatch("pass@4/a at equal pass@1 after step 0")
+    assert trained
+    of_trained = whole.at_equal(trained)
+    assert np.array_equal(np.isfinite(of_trained), results.EQUAL.round(3) >= 0.2)  # at step 2 it is 20 %
+    assert np.array_equal(of_trained[np.isfinite(of_trained)], found[results.EQUAL.round(3) >= 0.2])
     both = {dapo.key: whole, meds.key: half}
     reached = np.isfinite(half.at_equal(of_a[1]))
     assert results.EQUAL[reached].max() == pytest.approx(0.3, abs=0.006)
