@@ -158,7 +158,7 @@ class WhatIf:
         if equal is None or distinct is None:
             return []
         return [
-            f"{equal:.0%} of pairs of wrong answers in a group are equal; one with wrong answers has {distinct:.1f} "
+            f"{equal:.0%} of pairs of wrong answers in a group are equal; a group with any has {distinct:.1f} "
             "distinct ones."
         ]
 
