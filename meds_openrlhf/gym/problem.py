@@ -22,7 +22,7 @@ AGAIN = "Make the data set again with `meds data prepare gym:TASK`."
 _WORD = re.compile(r"(?!.*(\.\.|__))([A-Za-z0-9_.-]{1,64}|[ !#$%&*+,./:;<=>?@^|~-]{1,3})")
 MOST = 10**9  # of size, index and seed: entries of some tasks grow with them
 MAKING_SECONDS = 60.0  # of CPU time; some problems take five
-_examiners = AnswerVerifier("meds_openrlhf.gym.tasks", remembered=2048)
+_examiners = AnswerVerifier("meds_openrlhf.gym.tasks", "reasoning_gym", remembered=2048)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def made_of(text: str) -> GymProblem:
     """Make the problem of a label, given as text.
 
     Raises TaskRefusedError, or ValueError if the text is not a label, or if its problem cannot be made or differs from
-    the label's digest.
+    the label's digest; and ModuleNotFoundError if reasoning-gym is not installed.
     """
     label = read_label(text)
     beyond = {"failed": f"it takes more than {MAKING_SECONDS:.0f} s, or too much memory"}

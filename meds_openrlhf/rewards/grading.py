@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from meds_openrlhf.features.answer import answer_in, without_ending
@@ -27,7 +26,7 @@ MOST_UNMATCHED = 0.01  # of a training set's labels; above, the set is not made,
 _AT_ONCE = 4
 LONGEST_VALUE = 256  # characters; longer content of a box is a derivation, not a value
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_verifier = AnswerVerifier("meds_openrlhf.rewards.comparison")
+_verifier = AnswerVerifier("meds_openrlhf.rewards.comparison", "math_verify")
 
 
 def answer_of(response: str) -> str | None:
@@ -58,21 +57,15 @@ def equal(gold: str, given: str) -> bool | None:
         return True
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(gold):
         return int(given) == int(gold)
-    return _verified("equal", gold, given)
+    verdict: bool | None = _verifier.ask("equal", gold, given)
+    return verdict
 
 
 def matches_itself(label: str) -> bool:
     """Whether another spelling of the label could equal it. Raises as `equal` does."""
     if _INTEGER.fullmatch(label):
         return True
-    return len(label) <= LONGEST_VALUE and bool(_verified("matches_itself", label))
-
-
-def _verified(question: str, *texts: str) -> bool | None:
-    if find_spec("math_verify") is None:
-        raise ModuleNotFoundError("No module named 'math_verify'", name="math_verify")
-    verdict: bool | None = _verifier.ask(question, *texts)
-    return verdict
+    return len(label) <= LONGEST_VALUE and bool(_verifier.ask("matches_itself", label))
 
 
 def label_text(label: object) -> str | None:

@@ -23,6 +23,7 @@ import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,7 +41,8 @@ _SET = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "
 class AnswerVerifier:
     """Asks about answers in up to ``processes`` processes, which start on demand.
 
-    ``module`` names the module whose functions answer; it has a function `warm_up`, too.
+    ``module`` names the module whose functions answer; it has a function `warm_up`, too, and needs ``package``, which
+    an extra installs.
     There is no answer to a question that takes more than ``seconds`` of CPU time (so that load does not change
     verdicts) or more than ``memory`` bytes beyond the process's initial memory. The last ``remembered`` replies are
     cached: an answer that uses up its time limit does so only once, even if many threads ask at the same time.
@@ -48,10 +50,16 @@ class AnswerVerifier:
     """
 
     def __init__(
-        self, module: str, seconds: float = 5.0, processes: int = 4, memory: int = 1 << 30, remembered: int = 8192
+        self,
+        module: str,
+        package: str,
+        seconds: float = 5.0,
+        processes: int = 4,
+        memory: int = 1 << 30,
+        remembered: int = 8192,
     ) -> None:
         self._seconds = seconds
-        self._server = _Server(module, memory)
+        self._server = _Server(module, package, memory)
         self._threads = ThreadPoolExecutor(processes)  # each asks a process of its own
         self._own = threading.local()
         self._lock = threading.Lock()
@@ -60,8 +68,8 @@ class AnswerVerifier:
     def ask(self, function: str, *arguments: str, seconds: float | None = None) -> Any:
         """What the module's ``function`` returns for ``arguments``, as JSON: False if it raises, None beyond limits.
 
-        ``seconds`` replaces the limit of CPU time. Raises RuntimeError if no process can be started, e.g. if
-        math-verify is not installed.
+        ``seconds`` replaces the limit of CPU time. Raises ModuleNotFoundError if the package is not installed,
+        RuntimeError if no process can be started.
         """
         with self._lock:
             reply = self._asked(seconds or self._seconds, function, *arguments)
@@ -93,8 +101,9 @@ class AnswerVerifier:
 class _Server:
     """The process from which examiners are forked; it starts with the first of them."""
 
-    def __init__(self, module: str, memory: int) -> None:
+    def __init__(self, module: str, package: str, memory: int) -> None:
         self._arguments = module, memory
+        self._package = package
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -113,6 +122,8 @@ class _Server:
         return ours
 
     def _start(self) -> None:
+        if find_spec(self._package) is None:
+            raise ModuleNotFoundError(f"No module named {self._package!r}", name=self._package)
         self._control, theirs = socket.socketpair()
         code = (
             f"import sys; sys.path[:] = {[os.path.abspath(path) for path in sys.path]!r}\n"

@@ -98,7 +98,7 @@ def test_an_audit_sees_nothing_of_an_answer_or_a_label_but_its_parsing(tmp_path:
 
 def test_a_label_makes_the_same_problem_in_every_process() -> None:
     """The order of sets, global generators and the number of problems matter to these tasks."""
-    one, two = (AnswerVerifier(tasks.__name__, processes=1) for _ in range(2))
+    one, two = (AnswerVerifier(tasks.__name__, "reasoning_gym", processes=1) for _ in range(2))
     for task in ("polynomial_multiplication", "ransom_note", "word_ladder", "list_functions", "acre"):
         first, again, of_more = (
             examiner.ask("make", label(task, 2, size=size), seconds=60)

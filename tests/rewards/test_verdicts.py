@@ -64,7 +64,9 @@ def test_a_missing_label_equals_nothing(label: object) -> None:
 
 def test_hostile_answers_are_wrong_and_the_next_one_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        grading, "_verifier", AnswerVerifier("meds_openrlhf.rewards.comparison", seconds=1.0, processes=2)
+        grading,
+        "_verifier",
+        AnswerVerifier("meds_openrlhf.rewards.comparison", "math_verify", seconds=1.0, processes=2),
     )
     with ThreadPoolExecutor(8) as threads:
         verdicts = dict(zip(HOSTILE, threads.map(lambda text: is_right(f"\\boxed{{{text}}}", "7"), HOSTILE.values())))

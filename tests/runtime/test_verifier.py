@@ -41,7 +41,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process() -> None:
-    pool = AnswerVerifier(COMPARISON, seconds=100.0, processes=2)
+    pool = AnswerVerifier(COMPARISON, "math_verify", seconds=100.0, processes=2)
     assert is_equal(pool, "0.5", "1/2") is True
     (first,) = examiners(pool)
     before = cpu_seconds(first)
@@ -60,7 +60,7 @@ def test_a_hanging_answer_holds_up_nobody_and_ends_with_its_process() -> None:
 
 
 def test_processes_start_when_needed_and_are_replaced() -> None:
-    pool = AnswerVerifier(COMPARISON, seconds=1.0, processes=1, memory=256 * MEBIBYTE)
+    pool = AnswerVerifier(COMPARISON, "math_verify", seconds=1.0, processes=1, memory=256 * MEBIBYTE)
     assert not examiners(pool)
     assert is_equal(pool, "7", r"\frac{14}{2}") is True
     first = examiners(pool)
@@ -87,7 +87,7 @@ def test_processes_start_when_needed_and_are_replaced() -> None:
 
 
 def test_many_threads_get_their_own_verdicts() -> None:
-    pool = AnswerVerifier(COMPARISON, processes=2)
+    pool = AnswerVerifier(COMPARISON, "math_verify", processes=2)
     questions = [(str(n), rf"\frac{{{2 * n + n % 2}}}{{2}}") for n in range(100)]
     with ThreadPoolExecutor(32) as threads:
         verdicts = list(threads.map(lambda question: is_equal(pool, *question), questions))
@@ -96,7 +96,7 @@ def test_many_threads_get_their_own_verdicts() -> None:
 
 
 def test_an_answer_costs_its_time_limit_once() -> None:
-    pool = AnswerVerifier(COMPARISON, seconds=1.0, processes=1, remembered=2)
+    pool = AnswerVerifier(COMPARISON, "math_verify", seconds=1.0, processes=1, remembered=2)
     with ThreadPoolExecutor(6) as threads:
         assert list(threads.map(lambda given: is_equal(pool, "7", given), [FOREVER] * 6)) == [None] * 6
     wait_until(lambda: not examiners(pool))  # had a second thread asked, another would have been started after it
@@ -111,16 +111,19 @@ def test_an_answer_costs_its_time_limit_once() -> None:
 
 
 def test_a_process_that_cannot_start_is_an_error_and_no_verdict() -> None:
-    pool = AnswerVerifier("tests.runtime.no_such_module")
+    pool = AnswerVerifier("tests.runtime.no_such_module", "math_verify")
     with pytest.raises(RuntimeError, match="failed to start"):
         pool.ask("equal", "0.5", "1/2")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_package'") as missing:
+        AnswerVerifier(COMPARISON, "no_such_package").ask("equal", "0.5", "1/2")
+    assert missing.value.name == "no_such_package"  # which a command tells how to install
 
 
 def test_processes_have_no_keys_and_no_unread_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    pool = AnswerVerifier(COMPARISON, processes=1)
+    pool = AnswerVerifier(COMPARISON, "math_verify", processes=1)
     assert is_equal(pool, "0.5", "1/2") is True
     (pid,) = examiners(pool)
     content = Path(f"/proc/{pid}/environ").read_text().split("\0")
@@ -139,7 +142,7 @@ def test_processes_have_no_keys_and_no_unread_output(monkeypatch: pytest.MonkeyP
 ORPHANING = f"""
 import os, signal, threading, time
 from tests.runtime.test_verifier import COMPARISON, AnswerVerifier, examiners
-pool = AnswerVerifier(COMPARISON, seconds=1.0)
+pool = AnswerVerifier(COMPARISON, "math_verify", seconds=1.0)
 pool.ask("equal", "0.5", "1/2")
 print(*examiners(pool), pool._server._process.pid, flush=True)
 threading.Thread(target=pool.ask, args=("equal", "7", "{FOREVER}"), daemon=True).start()
