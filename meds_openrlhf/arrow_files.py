@@ -37,22 +37,22 @@ def with_checksum(content: bytes) -> bytes:
     return content.replace(NO_CHECKSUM, b"crc32=%08x" % zlib.crc32(content), 1)
 
 
-def matches_checksum(content: memoryview) -> bool:
+def matches_checksum(content: bytes) -> bool:
     """Whether the first checksum in ``content`` is that of the content with `NO_CHECKSUM` in its place."""
-    found = _CHECKSUM.search(content)
-    before = zlib.crc32(NO_CHECKSUM, zlib.crc32(content[: found.start()])) if found else 0
-    return found is not None and zlib.crc32(content[found.end() :], before) == int(found[1], 16)
+    found, view = _CHECKSUM.search(content), memoryview(content)
+    before = zlib.crc32(NO_CHECKSUM, zlib.crc32(view[: found.start()])) if found else 0
+    return found is not None and zlib.crc32(view[found.end() :], before) == int(found[1], 16)
 
 
 def read_batches(
-    path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None
+    path: Path, content: bytes, columns: Sequence[str] | None = None
 ) -> list[tuple[pa.RecordBatch, dict[bytes, bytes]]]:
     """Read the batches of an Arrow IPC file or stream with their metadata, ``columns`` alone if given, validated.
 
     Raises DamagedArrowError, and UnusableFileError if it would take too many times its size in memory, also as Python's
     values.
     """
-    stream = _stream_in(memoryview(content))
+    stream = _stream_in(content)
     with _as_damage():
         unpacked = sum(map(_unpacked_bytes, _messages(stream)))
     require_unpacked(path, len(content), unpacked)
@@ -70,11 +70,11 @@ def read_batches(
     return batches
 
 
-def read_arrow(path: Path, content: bytes | memoryview, columns: Sequence[str] | None = None) -> pa.Table:
+def read_arrow(path: Path, content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Read all batches as one table, with the columns in the order of ``columns``; raises like `read_batches`."""
     batches = [batch for batch, _ in read_batches(path, content, columns)]
     with _as_damage():
-        schema = batches[0].schema if batches else pa.ipc.open_stream(_stream_in(memoryview(content))).schema
+        schema = batches[0].schema if batches else pa.ipc.open_stream(_stream_in(content)).schema
         table = pa.Table.from_batches(batches, schema)
         return table.select(table.column_names if columns is None else columns)  # whose names have to be texts
 
@@ -131,15 +131,19 @@ def _as_damage() -> Iterator[None]:
         raise DamagedArrowError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
-def _stream_in(content: memoryview) -> memoryview:
+def _stream_in(content: bytes) -> pa.Buffer:
+    """The stream of a file or stream, not copied.
+
+    No memoryview: until Python 3.12.7 one that something reads may end the process when it is collected (gh-77894).
+    """
     if content[: len(_FILE)] != _FILE:
-        return content
+        return pa.py_buffer(content)
     if len(content) < 2 * len(_FILE) or content[-len(_FILE) :] != _FILE:
         raise DamagedArrowError("it ends too early")
-    return content[8:]
+    return pa.py_buffer(content).slice(8)
 
 
-def _messages(stream: memoryview) -> Iterator[pa.ipc.Message]:
+def _messages(stream: pa.Buffer) -> Iterator[pa.ipc.Message]:
     reader = pa.ipc.MessageReader.open_stream(stream)
     while True:
         try:
@@ -166,7 +170,8 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
     if not at or body is None:
         return 0
     at += _int(metadata, "<I", at)
-    buffers = struct.iter_unpack("<qq", metadata[at + 4 : at + 4 + 16 * _int(metadata, "<I", at)])
+    places = metadata[at + 4 : at + 4 + 16 * _int(metadata, "<I", at)]
+    buffers = [*struct.iter_unpack("<qq", places)]  # whole, for what `_stream_in` says of memoryviews
     if not _field(metadata, header, 3):  # not compressed
         return sum(length for _, length in buffers)
     content = memoryview(body)

@@ -84,7 +84,7 @@ def read_steps(path: Path, schema: pa.Schema) -> list[StoredStep]:
     """Read a file. Raises MemoryCorruptionError unless it is whole and is what was written."""
     try:
         with open_file(path) as file:
-            content = memoryview(file.read())
+            content = file.read()
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -85,7 +85,7 @@ def read_step(paths: RunPaths, step: int, columns: Sequence[str] | None = None) 
     names = list(dict.fromkeys(columns or ROLLOUT_SCHEMA.names))
     try:
         with open_file(path) as file:
-            content = memoryview(file.read())
+            content = file.read()
         table = read_arrow(path, content, list(dict.fromkeys(["step", *names])))
         if CHECKSUM.encode() in (table.schema.metadata or {}) and not matches_checksum(content):
             raise DamagedArrowError("it does not match its checksum")
