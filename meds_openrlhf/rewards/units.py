@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import NamedTuple
 
 
 def _table(pairs: str) -> dict[str, str]:
@@ -70,39 +71,67 @@ def split_unit(text: str) -> tuple[str, str]:
     return text, ""
 
 
+class _Factor(NamedTuple):
+    """A word of a unit with its exponent; whether it stands in a text command, and below a bar."""
+
+    word: str
+    power: int
+    in_text: bool
+    below: bool
+
+
 def _name_of(tail: str, head: str) -> str:
     """The canonical name of the unit that is all of ``tail``, such as ``km1 s-2``, behind ``head``; empty if none."""
-    found: Counter[str] = Counter()
     tail = re.sub(r"[a-z]+", lambda word: _COMPOUND.get(word[0], word[0]), tail)
     if not _NO_PART.fullmatch(_WORD.sub(" ", tail)):
         return ""  # 12 in - 3
-    sign, power, last, inside, is_sure = 1, 1, "", False, False
-    variables: set[tuple[str, int]] = set()
+    factors, powers = _factors(tail), Counter[str]()
+    for factor in factors:
+        powers[_symbol_of(factor.word)] += factor.power
+    if not factors or "" in powers or _has_variables(factors, tail, head):
+        return ""
+    if "°C" in powers or "°F" in powers:
+        powers.pop("°", None)  # degrees Celsius
+    return " ".join(f"{name}{power}" for name, power in sorted(powers.items()) if power) or "1"
+
+
+def _factors(tail: str) -> list[_Factor]:
+    found = list[_Factor]()
+    power, in_text, below = 1, False, False
     for word in _WORD.findall(tail):
         if word in (IN, OUT):
-            inside = word == IN
+            in_text = word == IN
         elif word in ("/", "per"):
-            sign = -1
-        elif word.startswith("^") or (last and word in ("squared", "cubed")):
-            found[last] *= _POWERS.get(word) or int(word[1:])
+            below = True
+        elif word.startswith("^") or (found and word in ("squared", "cubed")):
+            last = found.pop() if found else _Factor("", 0, in_text, below)
+            found.append(last._replace(power=last.power * (_POWERS.get(word) or int(word[1:]))))
         elif word.lower() in _POWERS:
             power = _POWERS[word.lower()]
         elif word != "*":
-            last = _symbol_of(word)
-            found[last] += sign * power
-            if inside or word in _SURE or not word.isascii() or (len(word) > 2 and _named(word)):
-                is_sure = True
-            elif len(word) == 1 or not (_DECIMAL.fullmatch(head) and head.endswith(" ")):
-                variables.add((word, sign))
-            sign, power = 1, 1
-    is_quotient = "/" in tail and head.endswith(" ")
-    if variables and not (is_quotient and (is_sure or all(sign > 0 or word in _BELOW for word, sign in variables))):
-        return ""
-    if not found or "" in found:
-        return ""
-    if "°C" in found or "°F" in found:
-        found.pop("°", None)  # degrees Celsius
-    return " ".join(f"{name}{count}" for name, count in sorted(found.items()) if count) or "1"
+            found.append(_Factor(word, -power if below else power, in_text, below))
+            power, below = 1, False
+    return found
+
+
+def _has_variables(factors: list[_Factor], tail: str, head: str) -> bool:
+    """Whether a letter outside of a text command may be a variable: in ``10 m`` and ``3 h/t``, not in ``10 m/s``."""
+    is_behind_space = head.endswith(" ")
+    sure = [
+        each.in_text
+        or each.word in _SURE
+        or not each.word.isascii()
+        or (len(each.word) > 2 and bool(_named(each.word)))
+        for each in factors
+    ]
+    letters = [
+        each
+        for each, is_sure in zip(factors, sure, strict=True)
+        if not is_sure and (len(each.word) == 1 or not (_DECIMAL.fullmatch(head) and is_behind_space))
+    ]
+    is_quotient = "/" in tail and is_behind_space
+    is_usual = is_quotient and (any(sure) or all(not each.below or each.word in _BELOW for each in letters))
+    return bool(letters) and not is_usual
 
 
 def _named(word: str) -> str:
