@@ -81,6 +81,7 @@ _TYPESETTING = [(re.compile(pattern), by) for pattern, by in (
      lambda found: rf"{int(found[1]) % int(found[2])}\pmod{{{found[2]}}}"),
     (r"\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r"\\overline{\1\2\3}"),
     (r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}"),
+    (r"_\s*\{?\s*\\(max|min)(?![a-zA-Z])\s*\}?", r"_{\1}"),
     (r"^\s*(?:\\(?:approx|simeq|therefore)(?![a-zA-Z])|=)", ""),
 )]  # fmt: skip
 

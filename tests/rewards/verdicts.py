@@ -329,6 +329,7 @@ TABLE: list[tuple[str, list[str], list[str]]] = [
     (r"\frac18", ["2^-3", r"{\Large \frac18}", r"\emph{0.125}"], ["2^3"]),
     ("24", ["4!=24", r"\begin{aligned}x&=24\end{aligned}", r"\text{Answer: 24}", r"24 \tag{1}"], ["4!=25"]),
     (r"-\frac18", [r"\cos\frac{\pi}{7}\cos\frac{2\pi}{7}\cos\frac{4\pi}{7}"], [r"\cos\frac{\pi}{7}"]),
+    (r"m_{\max}=n^2", [r"m_{\max }=n^2", r"M_\max=n^2", "n^2"], ["n^3"]),
 ]
 # Pairs of an answer and a label, and whether it is right.
 VERDICTS = [(answer, label, True) for label, right, _ in TABLE for answer in right]
