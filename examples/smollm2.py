@@ -166,6 +166,7 @@ def prepare(folder: Path, steps: int, seed: int) -> None:
         print("converting the published model", flush=True)
         convert(folder / "published")
     if not (folder / "policy" / "model.safetensors").exists():
+        print(f"supervised start: {steps} steps, some 15 s each on two cores", flush=True)
         start(folder / "policy", folder / "published", steps, seed, lambda line: print(line, flush=True))
     if not (folder / "train.jsonl").exists():
         trained: list[Problem] = []
@@ -193,8 +194,11 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser.parse_args(words)
     if given.part == "convert":
         convert(given.folder)
-    else:
+        return
+    try:
         prepare(given.folder, given.steps, given.seed)
+    except KeyboardInterrupt:
+        raise SystemExit("smollm2: stopped; the same command begins again with the part that was stopped") from None
 
 
 if __name__ == "__main__":

@@ -30,11 +30,6 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
     Raises ConfigError if the folder is in use, or if it contains a run and ``resume`` is false. With ``resume``, waits
     for the lock up to ``wait_seconds``, because a file server releases that of a lost node late.
     """
-    if paths.config.exists() and not resume:
-        problem = "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
-        raise ConfigError(
-            "meds.run_dir", paths.root, f"{problem}. Add --resume to continue it, or name another folder."
-        )
     fresh = not paths.root.exists()
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
@@ -44,6 +39,13 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
     except OSError as error:
         raise ConfigError("meds.run_dir", paths.root, f"cannot be written to ({error.strerror}).") from error
     with lock:
+        if paths.config.exists() and not resume:
+            problem = (
+                "holds a run already" if StepLog(paths.metrics).read() else "holds a run that has finished no step"
+            )
+            raise ConfigError(
+                "meds.run_dir", paths.root, f"{problem}. Add --resume to continue it, or name another folder."
+            )
         try:
             yield
         except ConfigError:
@@ -53,10 +55,14 @@ def sole_driver_of(paths: RunPaths, resume: bool, wait_seconds: float | None) ->
             raise
 
 
-def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None, planned_steps: int) -> None:
-    """Write the run's configuration and plan to its folder, and set its other files back to where the run begins."""
+def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None, planned_steps: int) -> int:
+    """Write the run's configuration and plan to its folder, and set its other files back to where the run begins.
+
+    Returns the last step that was trained before, 0 if none was.
+    """
     remove_partial(paths)
     step = checkpoint.step if checkpoint else 0
+    trained = max((line["step"] for line in StepLog(paths.metrics).read()), default=0)
     for log in (paths.metrics, paths.evaluations):
         StepLog(log).cut_after(step)
     forget_after(paths, step)
@@ -64,3 +70,4 @@ def set_back(paths: RunPaths, config: RunConfig, checkpoint: Checkpoint | None, 
         point_latest_to(paths, checkpoint.tag)
     write_atomically(paths.planned_steps, f"{planned_steps}\n")
     write_atomically(paths.config, config.as_yaml())
+    return trained

@@ -97,8 +97,8 @@ class RunConsole:
         """Write a line."""
         print(line, file=self._stream, flush=True)
 
-    def start(self, job: Any, report: Any) -> None:
-        """Report that the run has its resources and starts to load models."""
+    def start(self, job: Any, report: Any, trained: int = 0) -> None:
+        """Report that the run has its resources and starts to load models; it was ``trained`` up to a step before."""
         self._total, first, folder = job.total_steps, job.first_step, job.config.meds.run_dir
         where = "on the CPU, with made-up GPUs" if job.on_cpu else "on GPUs"
         self.say(f"{folder}: {report.plan} ({where})")
@@ -107,6 +107,8 @@ class RunConsole:
         begins = f"resuming after step {first}" if first else "starting"
         if job.resume and not first:
             begins = "no complete checkpoint, starting from step 1"
+        if first < trained:
+            begins += f" (no checkpoint has what was trained up to step {trained})"
         self.say(f"{folder}: {begins}, up to step {self._total}; loading models, this takes a while")
         if job.too_long:
             left_out = f"{job.too_long} of {job.prompts + job.too_long} prompts"

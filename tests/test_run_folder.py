@@ -1,5 +1,6 @@
 """The driver's hold on the run folder."""
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,7 +36,7 @@ def test_a_save_that_was_interrupted_is_removed_and_no_other(tmp_path: Path) -> 
     for marked in ([], ["global_step2", "best_global_step1"]):
         for tag in marked:
             mark_complete(paths, tag, 2)
-        set_back(paths, config, None, 40)
+        assert set_back(paths, config, None, 40) == 0
         left = {path.name for path in paths.policy_checkpoints.iterdir()}
         assert left == {*others, "global_step2", "best_global_step1", *([] if marked else ["global_step3"])}
 
@@ -75,3 +76,9 @@ def test_a_refused_run_leaves_no_folder_and_a_started_one_stays(tmp_path: Path) 
         sole_driver_of(paths, False, 180.0),
     ):
         raise AssertionError("started twice")
+    with (
+        sole_driver_of(paths, True, 180.0),
+        pytest.raises(ConfigError, match=rf"in use by process {os.getpid()}"),
+        sole_driver_of(paths, False, 180.0),
+    ):
+        raise AssertionError("started beside another")

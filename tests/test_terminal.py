@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_the_console_tells_the_time_left() -> None:
     console._total = 3
     console.done("runs/a")
     assert stream.getvalue().count("used up") == 1
+
+
+def test_a_resumed_run_says_what_no_checkpoint_has() -> None:
+    stream = io.StringIO()
+    job = SimpleNamespace(
+        total_steps=4, first_step=3, resume=True, on_cpu=False, too_long=0,
+        config=SimpleNamespace(meds=SimpleNamespace(run_dir="runs/a")),
+    )  # fmt: skip
+    report = SimpleNamespace(plan="policy: 1 GPU", overfull=[])
+    RunConsole(stream).start(job, report, 4)
+    RunConsole(stream).start(job, report, 3)
+    lines = [line for line in stream.getvalue().splitlines() if "resuming" in line]
+    assert lines == [
+        "runs/a: resuming after step 3 (no checkpoint has what was trained up to step 4), up to step 4; "
+        "loading models, this takes a while",
+        "runs/a: resuming after step 3, up to step 4; loading models, this takes a while",
+    ]
 
 
 def test_the_step_line_with_a_memory() -> None:

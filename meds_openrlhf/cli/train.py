@@ -89,7 +89,10 @@ def run_plan(arguments: argparse.Namespace, overrides: list[str]) -> int:
         with redirect_stdout(sys.stderr):  # output of OpenRLHF's parser is not part of the plan
             report = plan_run(config, nodes)
     except Shortage as shortage:
-        print(f"meds: {arguments.config} does not fit: the cluster {shortage.hint}", file=sys.stderr)
+        problem = f"does not fit: the cluster {shortage.hint}"
+        print(f"meds: {arguments.config} {problem}", file=sys.stderr)
+        if arguments.json:
+            print(json.dumps({"problems": [problem]}))
         return 1
     page = draw(report, " with ".join([arguments.config, *config.variants]))
     print(json.dumps(report.as_json(), indent=1) + "\n" if arguments.json else page, end="")

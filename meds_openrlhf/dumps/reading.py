@@ -185,8 +185,8 @@ class Dump:
             return Problem(3, file, "without rollouts", f"contains no rollouts. Skipped lines: {skipped}.")
         wanted = "of a known trainer" if self._wanted == "auto" else f"of {self._wanted}"
         named = " and those of --columns" if self._columns else ""
-        hint = f"does not have the columns {wanted}{named}; it has {columns_found(lines[:3])}. "
-        hint += "Name them with --columns prompt=A response=B reward=C; rewards are numbers."
+        hint = f"does not have the columns {wanted}{named}; it has {columns_found(lines[:3])}. Name those of prompts, "
+        hint += "responses and rewards, which are numbers, with --columns prompt=A response=B reward=C."
         return Problem(2, file, "without rollouts", hint)
 
     def _require_named(self, looks: Sequence[Look]) -> None:

@@ -203,14 +203,15 @@ class RunFolder:
 
     def _require_same(self, step: int, rollouts: Sequence[Rollout], table: pa.Table) -> None:
         """Raise ConfigError unless the folder's rollouts of ``step`` are these."""
-        stored = zip(*(table.column(name).to_pylist() for name in ("prompt_text", "response", "reward")))
-        given = [(rollout.prompt, rollout.response, float(np.float32(rollout.reward))) for rollout in rollouts]
+        names = ("prompt_text", "response", "reward", "ground_truth")
+        stored = zip(*(table.column(name).to_pylist() for name in names))
+        given = [(each.prompt, each.response, float(np.float32(each.reward)), each.truth) for each in rollouts]
         self._require(step in self._lines and list(stored) == given, step)
 
     def _require(self, same: bool, step: int) -> None:
         if not same:
-            hint = f"contains other rollouts of step {step}, perhaps of a partly written dump. Name another folder."
-            raise ConfigError("--out", str(self._paths.root), hint)
+            hint = f"contains other rollouts of step {step}, or other right answers, perhaps of a partly written dump. "
+            raise ConfigError("--out", str(self._paths.root), f"{hint}Name another folder.")
 
     def _count(self, table: pa.Table, line: Mapping[str, Any]) -> None:
         correct, keys = table.column("correct").to_numpy(), np.array(table.column("prompt").to_pylist())

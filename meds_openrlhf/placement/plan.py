@@ -93,7 +93,9 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         gpus_fit = pack([node.room(whole=True) for node in nodes], demands) is not None
         largest = max(requests, key=lambda request: request.gpus)
         smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
-        raise Shortage(text, f"Lower {smaller} or add nodes.")
+        is_least = smaller == largest.flag and largest.gpus == 1 and len(groups) > 1
+        advice = "Share GPUs (meds.placement.mode=colocate)" if is_least else f"Lower {smaller}"
+        raise Shortage(text, f"{advice} or add nodes.")
     placed = []
     for group, size, blocks in zip(groups, sizes, packed):
         bundles = (node for node, count in zip(nodes, blocks) for _ in range(count * size))

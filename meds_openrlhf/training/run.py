@@ -68,8 +68,8 @@ def run_training(
             job, plan = _planned(job, timeout if stated or resume else 0.0, console)
             groups = reserve(plan, timeout)
             try:
-                set_back(paths, config, job.checkpoint, job.total_steps)
-                console.start(job, job.report(plan))
+                trained = set_back(paths, config, job.checkpoint, job.total_steps)
+                console.start(job, job.report(plan), trained)
                 trackers = Trackers(paths, wanted_trackers(os.environ), first_step=job.first_step)
                 try:
                     Run(job, groups, interruptions, console, trackers).train(job.engine_limits(plan))

@@ -132,8 +132,8 @@ class WhatIf:
         verdict = verdict_of(self.peak)
         if self.is_filtered:
             verdict = (
-                "Every logged group has a right response, as dynamic filtering leaves them, so a fall of "
-                f"pass@{self.peak.k} would not show in this log."
+                f"Every logged group has a right response, so pass@{self.peak.k} cannot fall in this log. If the "
+                "training drops groups without one (dynamic filtering), evaluate checkpoints to see if it collapses."
             )
         return [verdict, *self._recurring(), *self._pairs(), *self._spent()]
 
@@ -143,14 +143,14 @@ class WhatIf:
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]
         share, (low, high) = self.recurrence.share, self.recurrence.interval
-        more, so = "as", "as those of a policy that does not change"
+        so = "as a policy does that does not change"
         if share > high:
-            more, so = "more than", "the policy repeats itself"
+            so = "so the policy repeats itself"
         elif share < low:
-            more, so = "less than", "this does not say whether it repeats itself"
+            so = "from which nothing follows: a first visit shows only some of a policy's answers"
         return [
-            f"{share:.0%} of wrong answers were given to their prompt before, {more} if each visit drew from the "
-            f"prompt's first wrong answers ({self.recurrence.null:.0%}, {low:.0%} to {high:.0%}): {so}."
+            f"{share:.0%} of wrong answers had been given to their prompt before, where {self.recurrence.null:.0%} "
+            f"({low:.0%} to {high:.0%}) would if the policy still answered as at the prompt's first visit, {so}."
         ]
 
     def _pairs(self) -> list[str]:

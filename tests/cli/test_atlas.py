@@ -57,9 +57,12 @@ def test_atlas_run_again_adds_missing_steps_of_the_same_dump(meds: Meds) -> None
     Path("atlas/rollouts/000002.arrow").unlink()  # a stop before the log is written repeats the step
     assert "wrong  2, of which 2 are in the memory" in meds.output("atlas", "dump")
     assert sum(len(rows) for _, rows in open_memory(Path("atlas")).rows_by_step()) == 2
+    other = "--out=atlas: contains other rollouts of step 1, or other right answers"
+    assert meds.refusal("atlas", "dump", "--columns", "truth=input").startswith(other)
     assert "atlas with other settings" in meds.refusal("atlas", "dump", "--right-from", "0.9")
     dump(1, "8")
     assert meds.refusal("atlas", "dump").startswith("--out=atlas: contains other rollouts of step 1")
+
     for _ in range(2):  # the second time, the folder's own files are no dumps
         assert "wrong  3, of which 3" in meds.output("atlas", "dump", "--out", "dump/atlas")
     # Without a wrong rollout there are curves alone.

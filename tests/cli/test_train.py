@@ -48,6 +48,8 @@ def test_a_cluster_that_is_too_small_says_what_lacks(meds: Meds) -> None:
     assert code == 1
     assert error.startswith(f"meds: {CONFIG} does not fit: the cluster has no room for 4 x 8 GPUs on one node ")
     assert "free: 4 nodes with 8 GPUs and 9 CPUs each. Lower meds.memory.shards or add nodes. To run on" in error
+    _, printed, _ = meds("plan", CONFIG, "--cluster", "4x8", "--cpus", "9", "--json", *counts)
+    assert [problem.partition(":")[0] for problem in json.loads(printed)["problems"]] == ["does not fit"]
     meds.output("plan", CONFIG, "--cluster", "4x8", *counts)
     code, printed, _ = meds("plan", CONFIG, "--cluster=1x8", "--gpu-memory=16", "--meds.placement.mode=colocate")
     assert code == 1

@@ -85,6 +85,8 @@ def test_what_lacks_is_counted_by_role_and_the_largest_is_to_be_lowered() -> Non
     text = "1 GPU for policy, 16 GPUs for engines and 18 CPUs; free: 10.0.0.1 with 8 GPUs and 32 CPUs"
     assert shortage(roles, [NODE], shards=0, advice=advice) == text
     assert shortage(roles, [], advice=advice).endswith("; free: no nodes")
+    advice = "Share GPUs (meds.placement.mode=colocate) or add nodes."
+    shortage([RoleRequest("policy", 1, 1), RoleRequest("engines", 1, 1)], [node("a", 1, 8)], advice=advice)
     nodes = [node("a", 8, 8), replace(node("b", 8, 64), is_drivers=True)]  # with too few CPUs
     text = shortage([RoleRequest("policy", 2, 8)], [nodes[0], nodes[0]], shards=3, advice=FEWER_SHARDS)
     assert text.endswith("and 20 CPUs (3 of them on a for the memory); free: 2 nodes with 8 GPUs and 8 CPUs each")

@@ -77,7 +77,7 @@ function changeInWords(change, several) {
   const points = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(1)}`;
   const [middle, low, high] = change;
   const [word, kind] = high < 0 ? [several ? "fewer" : "shrank", "better"] : low > 0 ? [several ? "more" : "grew", "worse"] : ["no clear change", "faint"];
-  return h("span", { class: `move ${kind}` }, `${word}: ${points(middle)} points`, h("small", {}, `${points(low)} to ${points(high)}`));
+  return h("span", { class: `move ${kind}` }, `${word}: ${points(middle)} points`, h("small", {}, `mean of prompts, ${points(low)} to ${points(high)}`));
 }
 
 /** Examples of different prompts, with the place where each departs from right responses marked, and links to all clusters. */
