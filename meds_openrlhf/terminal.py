@@ -107,9 +107,9 @@ class RunConsole:
         begins = f"resuming after step {first}" if first else "starting"
         if job.resume and not first:
             begins = "no complete checkpoint, starting from step 1"
-        if first < trained:
-            begins += f" (no checkpoint has what was trained up to step {trained})"
         self.say(f"{folder}: {begins}, up to step {self._total}; loading models, this takes a while")
+        if first < trained:
+            self.say(f"{folder}: what was trained after step {first}, up to step {trained}, is in no checkpoint")
         if job.too_long:
             left_out = f"{job.too_long} of {job.prompts + job.too_long} prompts"
             self.say(f"{folder}: {left_out} have more than {job.longest_prompt} tokens and are left out")

@@ -68,12 +68,9 @@ def test_a_resumed_run_says_what_no_checkpoint_has() -> None:
     report = SimpleNamespace(plan="policy: 1 GPU", overfull=[])
     RunConsole(stream).start(job, report, 4)
     RunConsole(stream).start(job, report, 3)
-    lines = [line for line in stream.getvalue().splitlines() if "resuming" in line]
-    assert lines == [
-        "runs/a: resuming after step 3 (no checkpoint has what was trained up to step 4), up to step 4; "
-        "loading models, this takes a while",
-        "runs/a: resuming after step 3, up to step 4; loading models, this takes a while",
-    ]
+    begins = "runs/a: resuming after step 3, up to step 4; loading models, this takes a while"
+    again = "runs/a: what was trained after step 3, up to step 4, is in no checkpoint"
+    assert [line for line in stream.getvalue().splitlines() if "step" in line] == [begins, again, begins]
 
 
 def test_the_step_line_with_a_memory() -> None:
