@@ -66,10 +66,8 @@ def export_prompts(keys: Iterable[str], logs: Iterable[RolloutLog], output: Path
         for key in (key for key in log.prompts if key in wanted and key not in rows):
             answer = log.truths[key]
             if answer is None:
-                hint = (
-                    "has no right answers. Of a training they are data.label_key; of a dump, make its atlas again in "
-                )
-                hint += "another folder, with --columns truth=COLUMN."
+                hint = "has no right answers. Of a training they are data.label_key; of a dump, make its atlas again, "
+                hint += "in another folder, with --columns truth=COLUMN."
                 raise ConfigError("RUN", str(log.paths.root), hint)
             rows[key] = {"id": ids.get(texts[key], key), "prompt": texts[key], "answer": answer}
     require_suffix(output, trainer)

@@ -143,14 +143,14 @@ class WhatIf:
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]
         share, (low, high) = self.recurrence.share, self.recurrence.interval
-        so = "as a policy does that does not change"
+        so = "so nothing says that it repeats itself"
         if share > high:
-            so = "so the policy repeats itself"
+            so = "so it repeats itself"
         elif share < low:
             so = "from which nothing follows: a first visit shows only some of a policy's answers"
         return [
-            f"{share:.0%} of wrong answers had been given to their prompt before, where {self.recurrence.null:.0%} "
-            f"({low:.0%} to {high:.0%}) would if the policy still answered as at the prompt's first visit, {so}."
+            f"{share:.0%} of wrong answers had been given to their prompt before; if the policy still answered as at the "
+            f"prompt's first visit, {self.recurrence.null:.0%} would ({low:.0%} to {high:.0%}), {so}."
         ]
 
     def _pairs(self) -> list[str]:

@@ -20,7 +20,7 @@ def test_a_run_that_collapses_says_which_checkpoint_to_keep(meds: Meds) -> None:
         "4,800 rollouts of 40 prompts in 30 steps\n\npass@4 peaked at step 4 of 30 and fell by 50 points ("
     )
     assert " while pass@1 rose; keep the checkpoint of step 4.\n" in page
-    assert "100% of wrong answers had been given to their prompt before, " in page
+    assert "100% of wrong answers had been given to their prompt before; if " in page
     assert "pass@4  ████" in page
     assert "changes nothing here: " in page
     assert "\n(none)             0.00             0.00    1.00 " in page
