@@ -149,8 +149,8 @@ class WhatIf:
         elif share < low:
             so = "from which nothing follows: a first visit shows only some of a policy's answers"
         return [
-            f"{share:.0%} of wrong answers had been given to their prompt before; if the policy still answered as at the "
-            f"prompt's first visit, {self.recurrence.null:.0%} would ({low:.0%} to {high:.0%}), {so}."
+            f"{share:.0%} of wrong answers had been given to their prompt before; if the policy still answered as at "
+            f"the prompt's first visit, {self.recurrence.null:.0%} would ({low:.0%} to {high:.0%}), {so}."
         ]
 
     def _pairs(self) -> list[str]:
