@@ -143,7 +143,7 @@ class WhatIf:
         if self.recurrence is None:
             return ["No prompt has wrong answers at its first visit and at a later one."]
         share, (low, high) = self.recurrence.share, self.recurrence.interval
-        so = "so nothing says that it repeats itself"
+        so = "so it repeats itself no more than at first"
         if share > high:
             so = "so it repeats itself"
         elif share < low:
