@@ -97,7 +97,7 @@ class RunConsole:
         """Write a line."""
         print(line, file=self._stream, flush=True)
 
-    def start(self, job: Any, report: Any, trained: int = 0) -> None:
+    def start(self, job: Any, report: Any, trained: int) -> None:
         """Report that the run has its resources and starts to load models; it was ``trained`` up to a step before."""
         self._total, first, folder = job.total_steps, job.first_step, job.config.meds.run_dir
         where = "on the CPU, with made-up GPUs" if job.on_cpu else "on GPUs"

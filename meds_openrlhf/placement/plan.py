@@ -92,9 +92,12 @@ def make_plan(requests: Sequence[RoleRequest], nodes: Sequence[Node], memory_sha
         text = f"{needs} and {counted(cpus, 'CPU')}{beside}; free: {describe_nodes(nodes)}"
         gpus_fit = pack([node.room(whole=True) for node in nodes], demands) is not None
         largest = max(requests, key=lambda request: request.gpus)
-        smaller = "meds.memory.shards" if gpus_fit and memory_shards > 1 else largest.flag
-        is_least = smaller == largest.flag and largest.gpus == 1 and len(groups) > 1
-        advice = "Share GPUs (meds.placement.mode=colocate)" if is_least else f"Lower {smaller}"
+        if gpus_fit and memory_shards > 1:
+            advice = "Lower meds.memory.shards"
+        elif largest.gpus == 1 and len(groups) > 1:
+            advice = "Share GPUs (meds.placement.mode=colocate)"
+        else:
+            advice = f"Lower {largest.flag}"
         raise Shortage(text, f"{advice} or add nodes.")
     placed = []
     for group, size, blocks in zip(groups, sizes, packed):
